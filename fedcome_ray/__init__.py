@@ -1,0 +1,3 @@
+"""Federated-learning experiments on Ray."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,56 @@
+"""What can go wrong, as a tree.
+
+FedcomeError
+├── UserError          the request cannot be carried out as written; the text says what to change
+│   ├── ConfigError    a configuration value that is not allowed
+│   ├── GridError      a grid file that does not make trials
+│   └── DataError      a dataset that is missing, damaged or unfit for the request
+├── ConsensusError     the quadratic program has no usable solution
+├── DivergenceError    a client or the server left the range of finite numbers
+└── ShardError         a shard died or did not answer
+
+A `UserError` is shown as its text and exit code 2, without a traceback.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class FedcomeError(Exception):
+    """Base of all errors raised on purpose by this package."""
+
+
+class UserError(FedcomeError):
+    """The request cannot be carried out as written."""
+
+
+class ConfigError(UserError):
+    """A configuration value that is not allowed."""
+
+
+class GridError(UserError):
+    """A grid file that does not make trials."""
+
+
+class DataError(UserError):
+    """A dataset that is missing, damaged or unfit for the request."""
+
+
+class ConsensusError(FedcomeError):
+    """The consensus problem of a cohort has no usable solution."""
+
+
+class DivergenceError(FedcomeError):
+    """Training produced numbers that are not finite."""
+
+
+class ShardError(FedcomeError):
+    """A shard died or did not answer."""
+
+
+def did_you_mean(word: str, allowed: Iterable[str]) -> str:
+    """The allowed words, led by the nearest one if there is one near."""
+    names = sorted(allowed)
+    near = get_close_matches(word, names, n=1)
+    hint = f"did you mean `{near[0]}`? " if near else ""
+    return f"{hint}allowed: {', '.join(names)}"

@@ -1,0 +1,13 @@
+"""The base of every configuration record.
+
+Separate from `config` so that a method's file can declare its hyper-parameters without
+importing the union of all methods.
+"""
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Hyperparameters(BaseModel):
+    """Frozen, typed, and closed: an unknown field is an error, not a silently ignored setting."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -1,0 +1,34 @@
+"""The plain answer to each question of the interface, for methods that do not change it."""
+
+from typing import TypeVar
+
+from torch import Tensor
+
+from fedcome_ray.methods.method import HasParams, Nothing, OnlyParams, Report
+
+AnyT = TypeVar("AnyT")
+
+
+def only_params(params: Tensor, num_clients: int) -> OnlyParams:
+    """A server that keeps the params and nothing else."""
+    return OnlyParams(params)
+
+
+def stateless(like: Tensor) -> Nothing:
+    """Clients that remember nothing."""
+    return Nothing()
+
+
+def send_params(server: HasParams) -> OnlyParams:
+    """The cohort receives the params."""
+    return OnlyParams(server.params)
+
+
+def uncorrected(grad: Tensor, params: Tensor, received: HasParams, client: object) -> Tensor:
+    """Clients follow their own gradient."""
+    return grad
+
+
+def keep(received: HasParams, client: AnyT, report: Report) -> AnyT:
+    """Client state does not change by taking part."""
+    return client

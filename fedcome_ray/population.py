@@ -1,0 +1,56 @@
+"""The clients of an experiment and their examples.
+
+All examples are kept once, pooled, in the dataset's own order; a client is a segment of an index
+array. A population is a few NumPy arrays, so that Ray shares it between processes without a copy,
+and different partitions of one dataset share its examples.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.int64]
+
+
+class Examples(NamedTuple):
+    """Labelled examples in the dataset's order."""
+
+    x: NDArray[np.float32]  # [examples, ...features]
+    y: NDArray[np.int64]  # [examples]
+
+
+class Split(NamedTuple):
+    """The training or the test side of a population."""
+
+    examples: Examples
+    index: Indices  # the examples of client 0, then those of client 1, ...
+    offsets: Indices  # client c owns index[offsets[c]:offsets[c + 1]]; [num_clients + 1]
+
+    @property
+    def sizes(self) -> Indices:
+        """Examples of each client, `[num_clients]`."""
+        return np.diff(self.offsets)
+
+
+class Population(NamedTuple):
+    """Everything that clients are: their training and test examples."""
+
+    train: Split
+    test: Split
+    num_classes: int
+
+    @property
+    def num_clients(self) -> int:
+        return len(self.train.offsets) - 1
+
+    @property
+    def feature_shape(self) -> tuple[int, ...]:
+        return self.train.examples.x.shape[1:]
+
+
+def split(examples: Examples, clients: Sequence[Indices]) -> Split:
+    """Give each client its examples."""
+    sizes = [len(indices) for indices in clients]
+    return Split(examples, np.concatenate(clients), np.concatenate([[0], np.cumsum(sizes)]))

@@ -1,0 +1,63 @@
+"""Random numbers that depend on what they are for, never on who asks first.
+
+Every draw is a pure function of `(seed, stream, round, client)`, so a client gets the same
+batches and the same dropout masks in whatever block, shard or order it is trained.
+
+Server-side draws use a NumPy generator. Client-side draws come from a counter-based generator
+(the SplitMix64 finaliser over `key + counter`), because it is computed for a whole block of
+clients at once and on any device, where one generator object per client would be a Python loop.
+"""
+
+from enum import IntEnum
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_GOLDEN_GAMMA = 0x9E3779B97F4A7C15 - 2**64  # as a signed 64-bit integer, like the next two
+_MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
+_MIX_2 = 0x94D049BB133111EB - 2**64
+
+
+class Stream(IntEnum):
+    """What random numbers are for; two streams of one seed are independent."""
+
+    INIT = 0
+    BATCHES = 1
+    SAMPLER = 2
+    DROPOUT = 3
+    DATA = 4
+
+
+def generator(seed: int, stream: Stream, *path: int) -> np.random.Generator:
+    """A NumPy generator of its own for each `(seed, stream, *path)`."""
+    return np.random.default_rng([seed, stream, *path])
+
+
+def client_keys(seed: int, stream: Stream, round_index: int, clients: Tensor) -> Tensor:
+    """One 64-bit key for each client of a round, `[clients]` int64."""
+    sequence = np.random.SeedSequence([seed, stream, round_index])
+    base = int(sequence.generate_state(1, np.uint64)[0].astype(np.int64))
+    return _mix(_mix(clients * _GOLDEN_GAMMA) + base)
+
+
+def fold(keys: Tensor, number: int) -> Tensor:
+    """Keys of a sub-stream, for instance of one epoch or of one step."""
+    return _mix(keys ^ _mix(torch.full_like(keys, (number + 1) * 0x632BE5AB)))
+
+
+def random_bits(keys: Tensor, count: int) -> Tensor:
+    """`count` random 64-bit integers for each key, `[clients, count]` int64."""
+    counters = torch.arange(1, count + 1, device=keys.device) * _GOLDEN_GAMMA
+    return _mix(keys.unsqueeze(-1) + counters)
+
+
+def _mix(z: Tensor) -> Tensor:
+    z = (z ^ _shift_right(z, 30)) * _MIX_1
+    z = (z ^ _shift_right(z, 27)) * _MIX_2
+    return z ^ _shift_right(z, 31)
+
+
+def _shift_right(z: Tensor, places: int) -> Tensor:
+    # torch shifts int64 arithmetically; the mask removes the copies of the sign bit.
+    return (z >> places) & ((1 << (64 - places)) - 1)
