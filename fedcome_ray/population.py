@@ -25,8 +25,8 @@ class Split(NamedTuple):
     """The training or the test side of a population."""
 
     examples: Examples
-    index: Indices  # the examples of client 0, then those of client 1, ...
-    offsets: Indices  # client c owns index[offsets[c]:offsets[c + 1]]; [num_clients + 1]
+    order: Indices  # the examples of client 0, then those of client 1, ...
+    offsets: Indices  # client c owns order[offsets[c]:offsets[c + 1]]; [num_clients + 1]
 
     @property
     def sizes(self) -> Indices:
@@ -54,3 +54,8 @@ def split(examples: Examples, clients: Sequence[Indices]) -> Split:
     """Give each client its examples."""
     sizes = [len(indices) for indices in clients]
     return Split(examples, np.concatenate(clients), np.concatenate([[0], np.cumsum(sizes)]))
+
+
+def split_in_order(examples: Examples, sizes: Indices) -> Split:
+    """Give the first examples to client 0, the next to client 1, and so on."""
+    return Split(examples, np.arange(len(examples.y)), np.concatenate([[0], np.cumsum(sizes)]))

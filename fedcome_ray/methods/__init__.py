@@ -92,7 +92,9 @@ def _validate(value: object) -> Hyperparameters:
     if entry is None:
         allowed = did_you_mean(str(value["name"]), REGISTRY)
         raise PydanticCustomError(
-            "method", "unknown method `{name}`; {allowed}", {"name": value["name"], "allowed": allowed}
+            "method",
+            "unknown method `{name}`; {allowed}",
+            {"name": value["name"], "allowed": allowed},
         )
     return entry.config.model_validate(value)
 

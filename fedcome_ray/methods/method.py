@@ -6,8 +6,8 @@ only broadcast: they never index or reduce the client axis, so one client and a 
 same numbers. `aggregate` sees the whole cohort, `[cohort, dim]`, in increasing client order.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -26,6 +26,14 @@ class Report:
     loss: Tensor  # client scalar: mean training loss of the params received; NaN unless asked for
     total_lr: Tensor  # client scalar: sum of the learning rates of the local steps (K * lr)
     num_examples: Tensor  # client scalar
+
+    @staticmethod
+    def concatenate(reports: "Sequence[Report]") -> "Report":
+        """One report for the clients of several, in the order given."""
+        if len(reports) == 1:
+            return reports[0]
+        names = [field.name for field in fields(Report)]
+        return Report(*(torch.cat([getattr(r, name) for r in reports]) for name in names))
 
     @property
     def mean_gradient(self) -> Tensor:

@@ -1,0 +1,137 @@
+"""One trial, typed.
+
+A `Trial` says everything that decides a result and nothing about the machine that computes it:
+shards, CPUs and folders are not here, so the same trial has the same key everywhere.
+"""
+
+import hashlib
+import json
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from fedcome_ray.datasets import DataConfig, Digits
+from fedcome_ray.errors import ConfigError, did_you_mean
+from fedcome_ray.hyperparameters import Hyperparameters
+from fedcome_ray.methods import MethodConfig
+from fedcome_ray.methods.fedavg import FedAvg
+from fedcome_ray.models import MLP, ModelConfig
+from fedcome_ray.samplers import RandomSampler, SamplerConfig
+
+
+def _full_means_none(value: object) -> object:
+    return None if value == "full" else value
+
+
+class LocalConfig(Hyperparameters):
+    """Local training, the same for all methods."""
+
+    lr: PositiveFloat = 0.05
+    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.998
+    """Factor of the learning rate per round; the first round is undecayed."""
+    epochs: PositiveInt = 1
+    batch_size: Annotated[PositiveInt | None, BeforeValidator(_full_means_none)] = 50
+    """None, also written `full`: one batch of all the client's examples."""
+    weight_decay: NonNegativeFloat = 1e-3
+    clip_norm: PositiveFloat | None = None
+
+    def lr_at(self, round_index: int) -> float:
+        return self.lr * self.lr_decay**round_index
+
+
+class Trial(Hyperparameters):
+    """One configuration, run once."""
+
+    data: DataConfig = Field(default_factory=Digits)
+    model: ModelConfig = Field(default_factory=MLP)
+    local: LocalConfig = Field(default_factory=LocalConfig)
+    method: MethodConfig = Field(default_factory=FedAvg)
+    sampler: SamplerConfig = Field(default_factory=RandomSampler)
+    participation: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of the population in each cohort; with `cohort_size` also unset, everybody."""
+    cohort_size: PositiveInt | None = None
+    rounds: PositiveInt = 100
+    seed: NonNegativeInt = 0
+    eval_every: PositiveInt = 1
+    """Rounds between evaluations; the last round is always evaluated."""
+
+    @model_validator(mode="after")
+    def _check_cohort(self) -> Self:
+        if self.participation is not None and self.cohort_size is not None:
+            raise ValueError(
+                f"give `participation` or `cohort_size`, not both "
+                f"(got {self.participation} and {self.cohort_size})"
+            )
+        num_clients = getattr(self.data, "num_clients", None)
+        if num_clients is not None:
+            self.cohort_size_of(num_clients)
+        return self
+
+    def cohort_size_of(self, num_clients: int) -> int:
+        """The number of clients in each cohort of a population of `num_clients`."""
+        if self.cohort_size is None:
+            return max(1, round((self.participation or 1.0) * num_clients))
+        if self.cohort_size > num_clients:
+            raise ValueError(
+                f"cohort_size must be at most the population of {num_clients} clients, "
+                f"got {self.cohort_size}"
+            )
+        return self.cohort_size
+
+    def is_evaluated(self, round_index: int) -> bool:
+        return (round_index + 1) % self.eval_every == 0 or round_index + 1 == self.rounds
+
+    @property
+    def key(self) -> str:
+        """The identity of the trial: the same settings have the same key on every machine."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def name(self) -> str:
+        """A short name for people: what varies in most grids."""
+        share = f"m{self.cohort_size}" if self.cohort_size else f"p{self.participation or 1.0:g}"
+        method: Any = self.method
+        return f"{method.name}-{share}-{self.sampler.name}-s{self.seed}"
+
+
+def parse_trial(settings: dict[str, Any]) -> Trial:
+    """Validate settings; every complaint names the field, the value and what is allowed."""
+    try:
+        return Trial.model_validate(settings)
+    except ValidationError as error:
+        raise ConfigError(explain(error)) from None
+
+
+def explain(error: ValidationError) -> str:
+    """Pydantic's complaints, one line each: field, value, what is allowed."""
+    return "\n".join(_complaint(item) for item in error.errors(include_url=False))
+
+
+def _complaint(item: Any) -> str:
+    path = [str(part) for part in item["loc"]]
+    field = ".".join(path) or "trial"
+    if item["type"] == "extra_forbidden":
+        return f"{field}: there is no such setting{_nearest_field(path)}"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    value = item["input"]
+    shown = "" if isinstance(value, dict) else f", got `{value}`"
+    if "got" in message or item["type"] == "method":
+        shown = ""
+    return f"{field}: {message[0].lower()}{message[1:]}{shown}"
+
+
+def _nearest_field(path: list[str]) -> str:
+    fields: set[str] = set(Trial.model_fields)
+    if len(path) > 1:
+        return ""
+    return f"; {did_you_mean(path[-1], fields)}"

@@ -1,0 +1,115 @@
+"""One round, top to bottom: the page to read first.
+
+`run_round` is the whole data flow of federated learning. It is the same whether the shards live in
+this process (`LocalShards`, below) or behind Ray actors (`fedcome_ray.cluster.RayShards`).
+"""
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from torch import Tensor
+
+from fedcome_ray.config import Trial
+from fedcome_ray.evaluation import CHUNK, Metrics, Scores, metrics
+from fedcome_ray.methods.method import Cohort, Info, Report
+from fedcome_ray.population import Population
+from fedcome_ray.server import Server
+from fedcome_ray.shard import Shard
+
+
+class RoundRecord(NamedTuple):
+    """What happened in a round."""
+
+    round_index: int
+    cohort: Cohort
+    info: Info
+    metrics: Metrics | None  # None in rounds that are not evaluated
+    seconds: dict[str, float]  # by phase
+
+
+class Shards(Protocol):
+    """The clients of a federation, wherever they live."""
+
+    def train(self, received: Any, cohort: Cohort, round_index: int) -> Sequence[Report]:
+        """Local training of the cohort: reports whose rows, joined, are in the cohort's order."""
+
+    def evaluate(self, params: Tensor) -> Metrics:
+        """Loss and accuracy of every client."""
+
+
+def run_round(server: Server, shards: Shards, *, evaluate: bool = True) -> RoundRecord:
+    """Sample, train, aggregate, evaluate."""
+    phases = Phases()
+    round_index = server.state.round_index
+
+    cohort = server.sample()  # who takes part
+    phases.end("sample")
+    received = server.broadcast()  # what they are sent
+    reports = shards.train(received, cohort, round_index)  # local training
+    phases.end("train")
+    info = server.step(cohort, reports)  # sampler learns; consensus or mean; server step
+    phases.end("aggregate")
+    results = shards.evaluate(server.params) if evaluate else None  # every client's test set
+    phases.end("evaluate")
+
+    return RoundRecord(round_index, cohort, info, results, phases.seconds)
+
+
+class Phases:
+    """Wall time of consecutive phases."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def end(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + now - self._last
+        self._last = now
+
+
+class LocalShards:
+    """Shards in this process, one after the other."""
+
+    def __init__(self, trial: Trial, population: Population, num_shards: int = 1) -> None:
+        self.population = population
+        self.shards = [Shard(trial, population) for _ in range(num_shards)]
+
+    def train(self, received: Any, cohort: Cohort, round_index: int) -> Sequence[Report]:
+        shares = split_cohort(cohort, self.population.num_clients, len(self.shards))
+        return [
+            shard.train(received, clients, round_index)
+            for shard, clients in zip(self.shards, shares, strict=True)
+            if clients
+        ]
+
+    def evaluate(self, params: Tensor) -> Metrics:
+        shares = split_chunks(self.population, len(self.shards))
+        scores = [
+            shard.evaluate(params, chunks)
+            for shard, chunks in zip(self.shards, shares, strict=True)
+            if chunks
+        ]
+        return join_scores(scores, self.population)
+
+
+def split_cohort(cohort: Cohort, num_clients: int, num_shards: int) -> list[Cohort]:
+    """The part of the cohort that lives in each shard: shards own equal ranges of clients."""
+    owner = np.array(cohort) * num_shards // num_clients
+    cuts = np.searchsorted(owner, np.arange(1, num_shards)).tolist()
+    bounds = [0, *cuts, len(cohort)]
+    return [cohort[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+
+
+def split_chunks(population: Population, num_shards: int) -> list[list[int]]:
+    """The chunks of pooled test examples that each shard scores."""
+    num_chunks = -(-len(population.test.order) // CHUNK)
+    return [part.tolist() for part in np.array_split(np.arange(num_chunks), num_shards)]
+
+
+def join_scores(scores: Sequence[Scores], population: Population) -> Metrics:
+    """Results per client from the scores of all shards, in the order of their chunks."""
+    loss, correct = (np.concatenate(column) for column in zip(*scores, strict=True))
+    return metrics(Scores(loss, correct), population.test.offsets)
