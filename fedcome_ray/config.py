@@ -6,6 +6,7 @@ shards, CPUs and folders are not here, so the same trial has the same key everyw
 
 import hashlib
 import json
+import re
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -102,6 +103,11 @@ class Trial(Hyperparameters):
         share = f"m{self.cohort_size}" if self.cohort_size else f"p{self.participation or 1.0:g}"
         method: Any = self.method
         return f"{method.name}-{share}-{self.sampler.name}-s{self.seed}"
+
+    @property
+    def folder_name(self) -> str:
+        """A name that is safe as a path and unique to these settings."""
+        return f"{re.sub(r'[^A-Za-z0-9._-]', '_', self.name)}-{self.key}"
 
 
 def parse_trial(settings: dict[str, Any]) -> Trial:

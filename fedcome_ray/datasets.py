@@ -1,6 +1,6 @@
 """Datasets by name: from a configuration to the population it describes."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -39,6 +39,26 @@ class Synthetic(Hyperparameters):
 
 
 DataConfig = Annotated[Digits | Synthetic, Field(discriminator="dataset")]
+
+
+class Shape(NamedTuple):
+    """What can be said of a dataset without reading it."""
+
+    feature_shape: tuple[int, ...]
+    num_classes: int
+    num_train: int
+    num_test: int
+    num_clients: int
+
+
+def describe(config: Digits | Synthetic) -> Shape:
+    """The size of the population that a configuration describes."""
+    if isinstance(config, Synthetic):
+        total = config.num_clients * config.examples_per_client
+        return Shape(
+            (config.num_features,), config.num_classes, total, total // 5, config.num_clients
+        )
+    return Shape((1, 8, 8), 10, 1438, 359, config.num_clients)
 
 
 def load(config: Digits | Synthetic) -> Population:

@@ -6,11 +6,13 @@ this process (`LocalShards`, below) or behind Ray actors (`fedcome_ray.cluster.R
 
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor
 
+from fedcome_ray.checkpoint import Arrays
 from fedcome_ray.config import Trial
 from fedcome_ray.evaluation import CHUNK, Metrics, Scores, metrics
 from fedcome_ray.methods.method import Cohort, Info, Report
@@ -37,6 +39,15 @@ class Shards(Protocol):
 
     def evaluate(self, params: Tensor) -> Metrics:
         """Loss and accuracy of every client."""
+
+    def export_states(self) -> Arrays:
+        """What clients remember, for a checkpoint: their ids and a row for each, by field."""
+
+    def restore_states(self, states: Arrays) -> None:
+        """Make clients remember this and nothing else."""
+
+    def rebuild(self) -> None:
+        """Replace dead shards by new ones; what their clients remembered is lost."""
 
 
 def run_round(server: Server, shards: Shards, *, evaluate: bool = True) -> RoundRecord:
@@ -94,13 +105,39 @@ class LocalShards:
         ]
         return join_scores(scores, self.population)
 
+    def export_states(self) -> Arrays:
+        return join_states([shard.states.export() for shard in self.shards])
+
+    def restore_states(self, states: Arrays) -> None:
+        shares = split_states(states, self.population.num_clients, len(self.shards))
+        for shard, share in zip(self.shards, shares, strict=True):
+            shard.states.restore(share)
+
+    def rebuild(self) -> None:
+        """Shards in this process do not die on their own."""
+
 
 def split_cohort(cohort: Cohort, num_clients: int, num_shards: int) -> list[Cohort]:
     """The part of the cohort that lives in each shard: shards own equal ranges of clients."""
     owner = np.array(cohort) * num_shards // num_clients
     cuts = np.searchsorted(owner, np.arange(1, num_shards)).tolist()
     bounds = [0, *cuts, len(cohort)]
-    return [cohort[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [cohort[start:end] for start, end in pairwise(bounds)]
+
+
+def split_states(states: Arrays, num_clients: int, num_shards: int) -> list[Arrays]:
+    """The part of the clients' states that belongs to each shard."""
+    clients = states.get("ids", np.empty(0, np.int64))
+    owners = np.array(clients) * num_shards // num_clients
+    return [
+        {name: array[owners == shard] for name, array in states.items()}
+        for shard in range(num_shards)
+    ]
+
+
+def join_states(parts: Sequence[Arrays]) -> Arrays:
+    """The inverse of `split_states`."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def split_chunks(population: Population, num_shards: int) -> list[list[int]]:

@@ -7,7 +7,7 @@ same numbers. `aggregate` sees the whole cohort, `[cohort, dim]`, in increasing 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -32,8 +32,11 @@ class Report:
         """One report for the clients of several, in the order given."""
         if len(reports) == 1:
             return reports[0]
-        names = [field.name for field in fields(Report)]
-        return Report(*(torch.cat([getattr(r, name) for r in reports]) for name in names))
+        return Report(*map(torch.cat, zip(*(r.fields() for r in reports), strict=True)))
+
+    def fields(self) -> tuple[Tensor, ...]:
+        """What is sent, in the order of the constructor."""
+        return self.update, self.loss, self.total_lr, self.num_examples
 
     @property
     def mean_gradient(self) -> Tensor:
