@@ -36,9 +36,8 @@ def connect(address: str | None) -> None:
     """Join the cluster at this address, or start a private one on the loopback interface."""
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
-        # Only processes of this launch know the token, and nothing listens to other machines.
-        os.environ["RAY_AUTH_MODE"] = "token"
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        # Ray asks for a token by default: a fresh one, which only this launch's processes know.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
         return
     try:

@@ -251,7 +251,9 @@ class Listener(tune.Callback):
             self._end(own, "FINISHED")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._end(self._own(trial), "FAILED", f"its process died more than {MAX_DEATHS} times")
+        cause = str(trial.get_error() or "").strip().splitlines()[-1:]
+        why = f"its process died more than {MAX_DEATHS} times: {' '.join(cause)}"
+        self._end(self._own(trial), "FAILED", why)
 
     def close(self) -> None:
         """Mark the trials that were interrupted."""

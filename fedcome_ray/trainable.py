@@ -74,10 +74,11 @@ class TrialActor(tune.Trainable):
     def _begin(self, config: dict[str, Any]) -> None:
         self._failure: str | None = None
         self._start = perf_counter()
-        self._guard(lambda: self._open(Trial.model_validate(config["trial"])))
+        trial = Trial.model_validate(config["spec"]["trial"])
+        self._folder = self._trials_folder / trial.folder_name
+        self._guard(lambda: self._open(trial))
 
     def _open(self, trial: Trial) -> None:
-        self._folder = self._trials_folder / trial.folder_name
         self._resources.enter_context(exclusive(self._folder))
         population = self._populations[trial.data.model_dump_json()]
         shards = RayShards(trial, population, self._pool, self._plugins)
@@ -108,7 +109,6 @@ class TrialActor(tune.Trainable):
         except Exception as error:  # noqa: BLE001 - reported with its cause, and the grid goes on
             kind = "" if isinstance(error, FedcomeError) else f"{type(error).__name__}: "
             self._failure = f"{kind}{error}"
-            log = self._folder / "trial.log"
-            with log.open("a") as file:
+            with (self._folder / "trial.log").open("a") as file:
                 traceback.print_exception(error, file=file)
             self._close()
