@@ -40,8 +40,8 @@ def normalise(gram: Tensor) -> tuple[Floats, Floats]:
         )
     norms = np.sqrt(products.diagonal())
     divisors = nonzero(norms)
-    # In two steps, because the product of two small lengths may underflow.
-    cosines = np.clip(products / divisors / divisors[:, None], -1.0, 1.0)
+    cosines = np.clip(products / np.outer(divisors, divisors), -1.0, 1.0)
+    cosines = (cosines + cosines.T) / 2.0  # a matrix product may differ from its transpose
     np.fill_diagonal(cosines, norms > 0.0)
     return cosines, norms
 

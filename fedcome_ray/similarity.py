@@ -60,8 +60,8 @@ def blend(table: Table, cohort: Clients, cosines: Floats, ema: float) -> Table:
     """The table after a round: `ema` of the old value and the rest of the new, for its pairs."""
     if isinstance(table, DenseTable):
         values = table.values.copy()
-        pairs = np.ix_(cohort, cohort)
-        values[pairs] = ema * values[pairs] + (1.0 - ema) * cosines
+        block = np.ix_(cohort, cohort)
+        values[block] = ema * values[block] + (1.0 - ema) * cosines
         return DenseTable(table.num_rounds + 1, values)
     first, second = np.triu_indices(len(cohort))
     seen = cohort[first] * table.num_clients + cohort[second]  # increasing, as the cohort is
