@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-import torch
 from torch import Tensor
+
+from fedcome_ray.geometry import gram_matrix
 
 Cohort = tuple[int, ...]
 Info = Mapping[str, float]
@@ -52,15 +53,6 @@ class Report:
     def gram(self) -> Tensor:
         """Inner products of the cohort's updates, `[cohort, cohort]` in float64, computed once."""
         return gram_matrix(self.update)
-
-
-def gram_matrix(vectors: Tensor, columns: int = 16_384) -> Tensor:
-    """`vectors @ vectors.T` accumulated in float64 without a float64 copy of all vectors."""
-    gram = vectors.new_zeros((len(vectors), len(vectors)), dtype=torch.float64)
-    for part in vectors.split(columns, dim=-1):
-        exact = part.double()
-        gram.addmm_(exact, exact.T)
-    return gram
 
 
 class HasParams(Protocol):
