@@ -18,7 +18,7 @@ from pydantic_core import PydanticCustomError
 
 from fedcome_ray.errors import UserError, did_you_mean
 from fedcome_ray.hyperparameters import Hyperparameters
-from fedcome_ray.methods import fedavg, fedcome
+from fedcome_ray.methods import fedavg, fedcome, feddc, feddyn, fedfv, fedprox, scaffold
 from fedcome_ray.methods.method import AnyMethod
 
 
@@ -31,8 +31,16 @@ class Entry(NamedTuple):
 
 REGISTRY: dict[str, Entry] = {
     "fedavg": Entry(fedavg.FedAvg, fedavg.build),
+    "fedprox": Entry(fedprox.FedProx, fedprox.build),
+    "scaffold": Entry(scaffold.Scaffold, scaffold.build),
+    "feddyn": Entry(feddyn.FedDyn, feddyn.build),
+    "fedfv": Entry(fedfv.FedFV, fedfv.build),
+    "feddc": Entry(feddc.FedDC, feddc.build),
     "fedcome": Entry(fedcome.FedCOME, fedcome.build),
 }
+
+PAPER = ("fedavg", "fedprox", "scaffold", "feddyn", "fedfv", "feddc", "fedcome")
+"""The rows of the paper's tables, in their order."""
 
 
 def build(config: Hyperparameters) -> AnyMethod:
