@@ -257,3 +257,13 @@ def test_defaults_lie_in_the_papers_search_space() -> None:
     }
     for (name, setting), values in space.items():
         assert getattr(methods.REGISTRY[name].config(), setting) in values
+
+
+def test_the_documentation_lists_every_method_with_its_settings() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "methods.md").read_text(encoding="utf-8")
+    rows = {row.split("`")[1]: row for row in text.splitlines() if row.startswith("| `")}
+    assert set(rows) - {"method.name"} == set(methods.REGISTRY)
+    rows["fedyogi"] += rows["fedadam"]  # "as `fedadam`"
+    for name, entry in methods.REGISTRY.items():
+        for setting in set(entry.config.model_fields) - {"name"}:
+            assert f"`{setting}`" in rows[name]
