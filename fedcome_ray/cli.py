@@ -116,6 +116,20 @@ def tracking_uri(given: str | None, output: Path) -> str:
     return given or f"sqlite:///{output / 'mlflow.db'}"
 
 
+def quiet_ray() -> None:
+    """Before Ray is imported: our own display replaces Tune's, our own files its loggers."""
+    os.environ |= {
+        "RAY_AIR_NEW_OUTPUT": "0",
+        "RAY_CHDIR_TO_TRIAL_DIR": "0",
+        "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+        "TUNE_GLOBAL_CHECKPOINT_S": "3600",
+        "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+        "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    }
+
+
 @contextmanager
 def stderr_to(log: Path) -> Iterator[int]:
     """Send what libraries and their child processes print to a log; yields the real stderr."""

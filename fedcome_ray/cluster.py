@@ -3,8 +3,10 @@
 import logging
 import os
 import secrets
+import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import ray
@@ -32,19 +34,22 @@ from fedcome_ray.population import Population
 from fedcome_ray.shard import Shard
 
 
-def connect(address: str | None) -> None:
-    """Join the cluster at this address, or start a private one on the loopback interface."""
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address is None:
-        # Ray asks for a token by default: a fresh one, which only this launch's processes know.
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
-        return
+@contextmanager
+def connected(address: str | None) -> Iterator[Bundle]:
+    """A Ray cluster to work on, and its resources; a private one is stopped afterwards."""
+    _connect(address)
+    # Ray's own handler of SIGTERM aborts the process; a stop by Ctrl-C is orderly.
+    previous = signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     try:
-        ray.init(address=address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"--address: no Ray cluster answers at `{address}`: {reason}") from None
+        yield ray.cluster_resources()
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+        ray.shutdown()
+
+
+def share(population: Population) -> Any:
+    """Put a population where every process of the cluster reads it without a copy."""
+    return ray.put(population)
 
 
 def check_address(address: str) -> None:
@@ -58,6 +63,21 @@ def check_address(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=5).close()
     except OSError as error:
         raise UserError(f"--address: nothing listens at `{address}`: {error}") from None
+
+
+def _connect(address: str | None) -> None:
+    """Join the cluster at this address, or start a private one on the loopback interface."""
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        # Ray asks for a token by default: a fresh one, which only this launch's processes know.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+        return
+    try:
+        ray.init(address=address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"--address: no Ray cluster answers at `{address}`: {reason}") from None
 
 
 def check_feasible(machine: Machine) -> None:

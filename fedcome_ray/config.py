@@ -64,6 +64,8 @@ class Trial(Hyperparameters):
     seed: NonNegativeInt = 0
     eval_every: PositiveInt = 1
     """Rounds between evaluations; the last round is always evaluated."""
+    init_digest: str | None = None
+    """SHA-256 of the params that training starts from, where they do not come from the seed."""
 
     @model_validator(mode="after")
     def _check_cohort(self) -> Self:

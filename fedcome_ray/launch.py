@@ -3,28 +3,14 @@
 import io
 import os
 import shutil
-import signal
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-# Read by Ray when it is imported: our own display replaces Tune's, our own files its loggers.
-os.environ |= {
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_GLOBAL_CHECKPOINT_S": "3600",
-    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
-    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
-}
 
 import ray
 from ray import tune
@@ -122,7 +108,7 @@ def launch(request: Request, out: Console) -> int:
                     tracker.mirror(trial, request.folder(trial))
             if pending:
                 console.print("starting Ray ...")
-                with connected(request.address):
+                with cluster.connected(request.address):
                     tracker.wait_until_open()
                     outcome = run_trials(request, pending, populations, tracker, console)
             tracker.wait_until_open()
@@ -148,19 +134,6 @@ def load_populations(request: Request) -> dict[str, Population]:
     return populations
 
 
-@contextmanager
-def connected(address: str | None) -> Iterator[None]:
-    """A Ray cluster to work on, left alone or stopped afterwards."""
-    cluster.connect(address)
-    # Ray's own handler of SIGTERM aborts the process; a stop by Ctrl-C is orderly.
-    previous = signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-        ray.shutdown()
-
-
 def run_trials(
     request: Request,
     trials: Sequence[Trial],
@@ -175,7 +148,7 @@ def run_trials(
     console.print(f"{len(trials)} trials, {plan.words(layout)}", highlight=False)
     trainable = tune.with_parameters(
         TrialActor,
-        populations={key: ray.put(value) for key, value in populations.items()},
+        populations={key: cluster.share(value) for key, value in populations.items()},
         machine=layout.machine,
         trials_folder=request.output / "trials",
         plugins=list(request.plugins),
@@ -202,6 +175,7 @@ def run_trials(
                     name="trials",
                     storage_path=scratch,
                     failure_config=tune.FailureConfig(max_failures=MAX_DEATHS),
+                    checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                     callbacks=[listener],
                     verbose=0,
                 ),
@@ -251,7 +225,7 @@ class Listener(tune.Callback):
             self._end(own, "FINISHED")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        cause = str(trial.get_error() or "").strip().splitlines()[-1:]
+        cause = str(trial.get_pickled_error() or "").strip().splitlines()[-1:]
         why = f"its process died more than {MAX_DEATHS} times: {' '.join(cause)}"
         self._end(self._own(trial), "FAILED", why)
 

@@ -27,7 +27,8 @@ exit codes: 0 all trials finished, 1 some failed or were interrupted, 2 the requ
 
 
 def main(argv: list[str] | None = None) -> int:
-    return cli.guarded(lambda: _main(_parser().parse_args(argv)))
+    args = _parser().parse_args(argv)
+    return cli.guarded(lambda: _main(args))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -74,6 +75,7 @@ def _main(args: argparse.Namespace) -> int:
     data_dir = cli.check_data_dir(args.data_dir)
     output = cli.check_output(args.output)
 
+    cli.quiet_ray()
     from fedcome_ray.launch import Request, launch  # imports Ray
 
     request = Request(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
 from fedcome_ray.geometry import gram_matrix
