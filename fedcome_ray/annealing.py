@@ -35,7 +35,7 @@ def anneal(
     """The best subset met on a walk that swaps one client at a time."""
     subset, others = subset.copy(), others.copy()
     best, energy, best_energy = subset.copy(), 0.0, 0.0  # relative to the start's
-    cooling = LAST_TEMPERATURE ** (1.0 / max(len(leaving), 1))
+    cooling = LAST_TEMPERATURE ** (1.0 / len(leaving))
     temperature = 1.0
     for move in range(len(leaving)):
         leaver, enterer = leaving[move, 0], entering[move, 0]

@@ -116,7 +116,7 @@ class _Solution(NamedTuple):
 def _solve(cosines: Floats, norms: Floats, updates: Tensor, solver: Solver) -> _Solution:
     is_pending = np.any(cosines < -CONFLICT_TOLERANCE, axis=1)  # the others agree already
     multipliers, iterations = np.zeros_like(cosines), 0
-    if solver == "osqp":
+    if solver == "osqp" and is_pending.any():
         multipliers, iterations = _osqp(cosines, is_pending)
     iterations += active_set.solve(cosines, multipliers, is_pending)
     slack = cosines + multipliers @ cosines
@@ -131,7 +131,7 @@ def _solve(cosines: Floats, norms: Floats, updates: Tensor, solver: Solver) -> _
         raise ConsensusError(
             f"the consensus of a cohort of {len(cosines)} by {solver} misses optimality by "
             f"{residuals.max():.1e}, allowed is {KKT_TOLERANCE:.0e}; the cosines of its updates "
-            f"have condition number {np.linalg.cond(cosines):.1e}"
+            f"have condition number {np.linalg.cond(cosines, 1):.1e}"
         )
     return _Solution(multipliers, slack, iterations, float(residuals.max()))
 
@@ -140,7 +140,8 @@ def _osqp(cosines: Floats, is_pending: NDArray[np.bool_]) -> tuple[Floats, int]:
     """Multipliers to a low accuracy, good enough to tell which of them are positive.
 
     The active-set method starts from them: it solves for these exactly and, where the guess of
-    who is positive was wrong, goes on from there. OSQP's own polish would keep a wrong guess.
+    who is positive was wrong, goes on from there. So however far OSQP got, it decides how many
+    pivots are left, not the answer; its own polish would keep a wrong guess.
     """
     import osqp  # slow to import, and only needed here
 

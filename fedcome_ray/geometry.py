@@ -16,8 +16,8 @@ from fedcome_ray.errors import DivergenceError
 
 Floats = NDArray[np.float64]
 
-_COLUMNS = 4096
-"""Params converted to float64 at a time: 100 clients' share of them fits the cache."""
+_NUMBERS_AT_A_TIME = 100_000
+"""Converted to float64: few enough for the cache, and for the allocator to reuse the memory."""
 
 
 def gram_matrix(updates: Tensor) -> Tensor:
@@ -76,5 +76,6 @@ def nonzero(norms: Floats) -> Floats:
 
 
 def _column_slices(updates: Tensor) -> Iterator[Any]:
-    for start in range(0, updates.shape[1], _COLUMNS):
-        yield slice(start, start + _COLUMNS)
+    width = max(1, _NUMBERS_AT_A_TIME // len(updates))
+    for start in range(0, updates.shape[1], width):
+        yield slice(start, start + width)

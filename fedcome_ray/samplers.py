@@ -24,7 +24,7 @@ StateT = TypeVar("StateT")
 
 @dataclass(frozen=True)
 class Sampler(Generic[StateT]):
-    """The states are named tuples of arrays and ints; a new one never shares memory to write to."""
+    """States are named tuples of arrays and ints, and are never written to."""
 
     init: Callable[[int], StateT]
     """(num_clients) -> what the sampler remembers before the first round"""
