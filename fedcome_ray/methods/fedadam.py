@@ -19,7 +19,7 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Adaptive(Hyperparameters):
-    """The settings of an adaptive server; defaults of the paper's experiments."""
+    """The settings of an adaptive server; betas and tau as in the paper's experiments."""
 
     server_lr: PositiveFloat = 0.01  # eta
     beta1: Share = 0.9
@@ -59,11 +59,10 @@ def adaptive(
         mean_update = reports.weights @ reports.update
         momentum = hp.beta1 * server.momentum + (1 - hp.beta1) * mean_update
         variance = next_variance(server.variance, mean_update.square())
-        # No correction for the zeros that both start from: the paper has none.
+        # No correction for the zeros that the momentum starts from: the paper has none.
         step = hp.server_lr * momentum / (variance.sqrt() + hp.tau)
-        return ServerState(server.params + step, momentum, variance), {
-            "step_norm": float(step.norm())
-        }
+        info = {"step_norm": float(step.norm())}
+        return ServerState(server.params + step, momentum, variance), info
 
     return Method(
         init_server=init_server,

@@ -65,10 +65,12 @@ def build(hp: FedDC) -> Method[ServerState, Received, ClientState]:
 
     def aggregate(server: ServerState, cohort: Cohort, reports: Report) -> tuple[ServerState, Info]:
         # By `carry` s_i changes by mean_gradient - s, and h_i by the update.
-        change = (reports.mean_gradient - server.gradient).sum(0) / server.num_clients
-        drift = server.drift + reports.update.sum(0) / server.num_clients
+        mean_update = reports.update.mean(0)
+        share = len(cohort) / server.num_clients
+        change = share * (reports.mean_gradient.mean(0) - server.gradient)
+        drift = server.drift + share * mean_update
         # The drift of all clients, as in the official code; the paper has that of the cohort.
-        step = reports.update.mean(0) + drift
+        step = mean_update + drift
         info = {"step_norm": float(step.norm()), "drift_norm": float(drift.norm())}
         return server._replace(
             params=server.params + step, gradient=server.gradient + change, drift=drift

@@ -52,8 +52,10 @@ def build(hp: FedDyn) -> Method[ServerState, OnlyParams, ClientState]:
         return ClientState(client.gradient - hp.alpha * report.update)
 
     def aggregate(server: ServerState, cohort: Cohort, reports: Report) -> tuple[ServerState, Info]:
-        correction = server.correction - hp.alpha * reports.update.sum(0) / server.num_clients
-        step = reports.update.mean(0) - correction / hp.alpha
+        mean_update = reports.update.mean(0)
+        share = len(cohort) / server.num_clients
+        correction = server.correction - hp.alpha * share * mean_update
+        step = mean_update - correction / hp.alpha
         info = {"step_norm": float(step.norm()), "correction_norm": float(correction.norm())}
         return server._replace(params=server.params + step, correction=correction), info
 

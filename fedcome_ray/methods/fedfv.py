@@ -58,15 +58,20 @@ def build(hp: FedFV) -> Method[ServerState, OnlyParams, Nothing]:
 
     def aggregate(server: ServerState, cohort: Cohort, reports: Report) -> tuple[ServerState, Info]:
         now, updates = server.round_index, reports.update
-        memory = remember(server.memory, now, cohort, updates)
+        clients = torch.tensor(cohort, device=updates.device)
+        # A client that takes part again outdates what it sent before.
+        memory = select(server.memory, ~torch.isin(server.memory.clients, clients))
         mixing = mitigate_internal(reports.gram, reports.loss.squeeze(-1), hp.alpha)
         step = mixing.mean(0).to(updates.dtype) @ updates
         if now + 1 >= hp.tau:  # the authors wait until the window can be full
             for age in range(oldest, newest - 1, -1):
-                step = mitigate_external(step, memory, now - age)
+                sent = updates if age == 0 else memory.updates[memory.rounds == now - age]
+                step = mitigate_external(step, sent)
         length, plain_length = step.norm(), updates.mean(0).norm()
         step = step * (plain_length / length if length > NO_DIRECTION * plain_length else 0)
-        memory = forget(memory, before=now + 1 - oldest)
+        if oldest > 0:  # the next window reaches back to this round
+            recent = select(memory, memory.rounds > now - oldest)
+            memory = join(recent, Memory(clients, torch.full_like(clients, now), updates))
         info = {"step_norm": float(step.norm()), "remembered": float(len(memory.clients))}
         return ServerState(server.params + step, now + 1, memory), info
 
@@ -96,27 +101,18 @@ def mitigate_internal(gram: Tensor, loss: Tensor, alpha: float) -> Tensor:
     return mixing
 
 
-def mitigate_external(step: Tensor, memory: Memory, round_index: int) -> Tensor:
-    """Free a step from its conflicts with the clients whose last update is of this round."""
-    conflicts = (memory.rounds == round_index) & (memory.updates @ step < 0)
+def mitigate_external(step: Tensor, updates: Tensor) -> Tensor:
+    """Free a step from the sum of those updates that it conflicts with."""
+    conflicts = updates @ step < 0
     if not conflicts.any():
         return step
-    opponent = conflicts.to(step.dtype) @ memory.updates
+    opponent = conflicts.to(step.dtype) @ updates
     return step - (step @ opponent) / (opponent @ opponent) * opponent
 
 
-def remember(memory: Memory, round_index: int, cohort: Cohort, updates: Tensor) -> Memory:
-    """Add a round's updates in the place of older ones of the same clients."""
-    clients = torch.tensor(cohort, device=updates.device)
-    stays = ~torch.isin(memory.clients, clients)
-    return Memory(
-        clients=torch.cat([memory.clients[stays], clients]),
-        rounds=torch.cat([memory.rounds[stays], torch.full_like(clients, round_index)]),
-        updates=torch.cat([memory.updates[stays], updates]),
-    )
+def select(memory: Memory, rows: Tensor) -> Memory:
+    return Memory(*(field[rows] for field in memory))
 
 
-def forget(memory: Memory, before: int) -> Memory:
-    """Drop the rounds that no later window reaches."""
-    stays = memory.rounds >= before
-    return Memory(*(field[stays] for field in memory))
+def join(first: Memory, second: Memory) -> Memory:
+    return Memory(*(torch.cat(fields) for fields in zip(first, second, strict=True)))

@@ -43,7 +43,7 @@ class Report:
     @property
     def mean_gradient(self) -> Tensor:
         """The gradient that, followed for the whole local path, gives the update."""
-        return -self.update / self.total_lr
+        return self.update / -self.total_lr
 
     @property
     def weights(self) -> Tensor:

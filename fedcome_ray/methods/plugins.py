@@ -57,10 +57,10 @@ def _run(code: Callable[[], Any], origin: str, file: str | None = None) -> Any:
     try:
         return code()
     except SyntaxError as error:
-        what, place = f"{error.msg}", f"{error.filename}, line {error.lineno}"
-        raise UserError(f"{origin}: SyntaxError: {what} ({place})") from error
+        where = f"{error.filename}, line {error.lineno}"
+        raise UserError(f"{origin}: SyntaxError: {error.msg} ({where})") from error
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         frame = next((frame for frame in reversed(frames) if frame.filename == file), frames[-1])
-        what, place = f"{type(error).__name__}: {error}", f"{frame.filename}, line {frame.lineno}"
-        raise UserError(f"{origin}: {what} ({place})") from error
+        where = f"{frame.filename}, line {frame.lineno}"
+        raise UserError(f"{origin}: {type(error).__name__}: {error} ({where})") from error

@@ -33,10 +33,8 @@ def build(hp: QFFL) -> Method[OnlyParams, OnlyParams, Nothing]:
         curvature = hp.q * loss ** (hp.q - 1) * slope**2 + hp.lipschitz * loss**hp.q
         shares = (hp.lipschitz * loss**hp.q / curvature.sum()).squeeze(-1)
         step = shares @ reports.update
-        return OnlyParams(server.params + step), {
-            "step_norm": float(step.norm()),
-            "largest_share": float(shares.max()),
-        }
+        info = {"step_norm": float(step.norm()), "largest_share": float(shares.max())}
+        return OnlyParams(server.params + step), info
 
     return Method(
         init_server=parts.only_params,

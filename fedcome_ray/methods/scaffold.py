@@ -56,7 +56,8 @@ def build(hp: Scaffold) -> Method[ServerState, Received, ClientState]:
 
     def aggregate(server: ServerState, cohort: Cohort, reports: Report) -> tuple[ServerState, Info]:
         # The change of each c_i needs no upload: by `carry` it is mean_gradient - c.
-        change = (reports.mean_gradient - server.control).sum(0) / server.num_clients
+        share = len(cohort) / server.num_clients
+        change = share * (reports.mean_gradient.mean(0) - server.control)
         step = hp.server_lr * reports.update.mean(0)
         control = server.control + change
         info = {"step_norm": float(step.norm()), "control_norm": float(control.norm())}
