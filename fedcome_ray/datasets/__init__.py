@@ -17,6 +17,7 @@ from fedcome_ray.datasets.configs import (
     Npz,
     Pooled,
     Synthetic,
+    parse,
 )
 from fedcome_ray.datasets.packed import Side
 from fedcome_ray.datasets.published import FACTS
@@ -47,6 +48,7 @@ __all__ = [
     "check_available",
     "describe",
     "load",
+    "parse",
 ]
 
 

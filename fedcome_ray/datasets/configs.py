@@ -9,6 +9,7 @@ from pydantic import (
     NonNegativeInt,
     PlainValidator,
     PositiveInt,
+    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -38,6 +39,15 @@ class Pooled(Hyperparameters):
     `label_matched`: a client is tested on the classes it trains on."""
     seed: NonNegativeInt = 1
     """Of the partition; separate from the trial's seed."""
+
+    @field_validator("partition", mode="before")
+    @classmethod
+    def _complete(cls, value: object) -> object:
+        """Settings without a name, like `partition.classes=3`, are those of the default."""
+        if not isinstance(value, dict) or "name" in value:
+            return value
+        default = cls.model_fields["partition"].get_default(call_default_factory=True)
+        return {"name": default.name, **value}
 
 
 class Digits(Pooled):
@@ -116,7 +126,7 @@ class Npz(Hyperparameters):
 
 AnyDataset = Digits | Mnist | Cifar10 | Cifar100 | Femnist | Synthetic | Npz
 
-BY_NAME: dict[str, type[Hyperparameters]] = {
+BY_NAME: dict[str, type[AnyDataset]] = {
     "digits": Digits,
     "mnist": Mnist,
     "cifar10": Cifar10,
@@ -126,19 +136,21 @@ BY_NAME: dict[str, type[Hyperparameters]] = {
 }
 
 
-def _validate(value: object) -> Hyperparameters:
+def parse(value: object) -> AnyDataset:
+    """The configuration of a dataset, from its name or from its settings with the name."""
     if isinstance(value, AnyDataset):
         return value
-    name = str(value.get("dataset", "")) if isinstance(value, dict) else str(value)
+    settings = value if isinstance(value, dict) else {"dataset": value}
+    name = str(settings.get("dataset"))
     config = Npz if name.startswith("npz:") else BY_NAME.get(name)
-    if config is None or not isinstance(value, dict):
+    if config is None:
         raise PydanticCustomError(
             "dataset",
             "unknown dataset `{name}`; {allowed}",
             {"name": name, "allowed": did_you_mean(name, [*BY_NAME, "npz:PATH"])},
         )
-    return config.model_validate(value)
+    return config.model_validate(settings)
 
 
 # Not a union that pydantic resolves: complaints name the field alone, and the nearest dataset.
-DataConfig = Annotated[AnyDataset, PlainValidator(_validate)]
+DataConfig = Annotated[AnyDataset, PlainValidator(parse)]

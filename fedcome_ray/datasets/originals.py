@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedcome_ray.datasets.download import Download
 from fedcome_ray.datasets.npz_files import AnyArray
 from fedcome_ray.errors import DataError
 from fedcome_ray.torchvision_import import torchvision_datasets
@@ -40,14 +41,6 @@ CIFAR = {
     "cifar10": Cifar("cifar-10-batches-py", "cifar-10-python.tar.gz", "labels"),
     "cifar100": Cifar("cifar-100-python", "cifar-100-python.tar.gz", "fine_labels"),
 }
-
-
-class Download(NamedTuple):
-    """A file to get."""
-
-    urls: Sequence[str]  # mirrors, in the order of trying
-    path: Path
-    md5: str
 
 
 def expected(name: str) -> list[str]:

@@ -9,6 +9,7 @@ from platformdirs import user_cache_path
 from fedcome_ray.datasets import leaf, npz_files, originals, packed
 from fedcome_ray.datasets.npz_files import AnyArray
 from fedcome_ray.datasets.packed import Arrays
+from fedcome_ray.datasets.published import FACTS
 from fedcome_ray.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -22,8 +23,17 @@ def data_folder(data_dir: Path | None) -> Path:
     return Path(chosen).expanduser() if chosen else user_cache_path("fedcome_ray")
 
 
+def state(name: str, folder: Path) -> str:
+    """In a few words, for a table."""
+    if name not in FACTS:
+        return "none needed"
+    if packed.pack_path(name, folder).is_file():
+        return "packed"
+    return "original" if originals_are_present(name, folder) else "missing"
+
+
 def are_available(name: str, folder: Path) -> bool:
-    return packed.pack_path(name, folder).is_file() or originals_are_present(name, folder)
+    return state(name, folder) != "missing"
 
 
 def originals_are_present(name: str, folder: Path) -> bool:
