@@ -122,6 +122,9 @@ def download(options: argparse.Namespace) -> None:
     for name in _published(options.names):
         if name == "femnist":
             raise sources.missing(name, folder)
+        if sources.state(name, folder) == "packed":
+            _say(name, sources.open_arrays(name, folder), f"already in {folder}")
+            continue
         with Progress(*Progress.get_default_columns(), DownloadColumn()) as bar:
             for file in originals.downloads(name, folder):
                 task = bar.add_task(file.path.name, total=None)
@@ -145,7 +148,7 @@ def verify(options: argparse.Namespace) -> None:
 
     folder = sources.data_folder(options.data_dir)
     names = _published(options.names) or [
-        name for name in FACTS if sources.are_available(name, folder)
+        name for name in FACTS if sources.state(name, folder) != "missing"
     ]
     if not names:
         raise DataError(f"there are no datasets in {folder}; get one with `download` or `import`")
@@ -167,7 +170,7 @@ def show(options: argparse.Namespace) -> None:
     counts = overview.label_counts(population.train, population.num_classes)
 
     title = overview.title(config)
-    table = Table("client", "training", "test", "largest classes", title=title)
+    table = Table("client", "training", "test", "largest classes")
     for client, own in enumerate(counts[:CLIENTS_LISTED]):
         sizes = (client, own.sum(), population.test.sizes[client])
         table.add_row(*map(str, sizes), overview.largest_classes(own))
@@ -178,7 +181,7 @@ def show(options: argparse.Namespace) -> None:
         summary.add_row(name, value)
     path = options.out or Path(f"{Path(config.dataset.removeprefix('npz:')).stem}.png")
     overview.draw(counts, title, path)
-    Console().print(table, summary, f"picture: {path}")
+    Console().print(title, table, summary, f"picture: {path}", soft_wrap=True)
 
 
 def _published(names: Sequence[str]) -> list[str]:

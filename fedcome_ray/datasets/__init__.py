@@ -72,11 +72,10 @@ def load(config: AnyDataset, data_dir: Path | None = None) -> Population:
 
 def check_available(config: AnyDataset, data_dir: Path | None = None) -> None:
     """Raise the error of missing files now, before anything is started."""
-    folder = sources.data_folder(data_dir)
     if isinstance(config, Npz):
         npz_files.shape(config.path, "x_train")
-    elif config.dataset in FACTS and not sources.are_available(config.dataset, folder):
-        raise sources.missing(config.dataset, folder)
+    elif config.dataset in FACTS:
+        sources.check_available(config.dataset, sources.data_folder(data_dir))
 
 
 def describe(config: AnyDataset) -> Description:

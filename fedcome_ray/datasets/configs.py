@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import (
+    BeforeValidator,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
-    PlainValidator,
     PositiveInt,
     field_validator,
     model_validator,
@@ -152,5 +152,5 @@ def parse(value: object) -> AnyDataset:
     return config.model_validate(settings)
 
 
-# Not a union that pydantic resolves: complaints name the field alone, and the nearest dataset.
-DataConfig = Annotated[AnyDataset, PlainValidator(parse)]
+# Parsed by us and not by pydantic's union: complaints name the field alone, and a near name.
+DataConfig = Annotated[AnyDataset, BeforeValidator(parse)]

@@ -28,7 +28,6 @@ def fetch(download: Download, progress: Progress) -> None:
     """Get a file unless it is there; the file appears only when it is whole."""
     if download.path.is_file() and _md5(download.path) == download.md5:
         return
-    download.path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = download.path.with_name(f"{download.path.name}.part")
     failures = []
     for url in download.urls:
@@ -54,6 +53,7 @@ def fetch(download: Download, progress: Progress) -> None:
 
 
 def _receive(url: str, unfinished: Path, progress: Progress) -> None:
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
     here = unfinished.stat().st_size if unfinished.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={here}-"} if here else {})
     try:

@@ -72,7 +72,8 @@ def _features(path: Path, name: str, x: AnyArray) -> NDArray[np.float32]:
             f"{path}: {name} must be real numbers of shape [examples, ...], got "
             f"{x.dtype} of {x.shape}"
         )
-    features = x.astype(np.float32)
+    with np.errstate(over="ignore"):  # too large numbers become infinite, and an error below
+        features = x.astype(np.float32)
     if x.dtype == np.uint8:
         features /= 255
     if not np.isfinite(features).all():

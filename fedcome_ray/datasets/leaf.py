@@ -22,11 +22,14 @@ def find(folder: Path) -> Path | None:
     return next((place for place in places if _files(place, "train")), None)
 
 
-def read(folder: Path) -> dict[str, AnyArray]:
+def read(where: Path) -> dict[str, AnyArray]:
     """All writers of all files that there are, in the order of their ids.
 
     Train and test files are joined by writer: their order in the folders means nothing.
     """
+    folder = find(where)
+    if folder is None:
+        raise DataError(f"{where} has no LEAF files: expected the folders train and test of *.json")
     train, test = _read_side(folder, "train"), _read_side(folder, "test")
     alone = sorted(train.keys() ^ test.keys())
     if alone:

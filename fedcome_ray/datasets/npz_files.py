@@ -6,7 +6,7 @@ import uuid
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -59,16 +59,18 @@ def memory_map(path: Path, name: str) -> AnyArray:
 
 def write(path: Path, arrays: Mapping[str, AnyArray]) -> None:
     """Write uncompressed; whoever reads at the same time finds the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.stem}-{uuid.uuid4().hex}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with unfinished.open("wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise DataError(f"cannot write {path}: {error.strerror}") from None
 
 
 def check_sums(path: Path) -> None:
@@ -98,6 +100,5 @@ def _clear_errors(path: Path) -> Iterator[None]:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, struct.error) as error:
         raise DataError(
-            f"{path} is not a whole .npz file of plain arrays ({error}); "
-            f"write or copy it again with numpy.savez"
+            f"{path} is damaged or not an .npz file of plain arrays ({error}); make it again"
         ) from None

@@ -101,9 +101,9 @@ def read_idx(path: Path) -> AnyArray:
             content = gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
         raise damaged(path, str(error)) from None
-    if len(content) < 4 or content[:3] != b"\x00\x00\x08":
+    start = 4 + 4 * content[3] if len(content) > 3 else 4
+    if content[:3] != b"\x00\x00\x08" or len(content) < start:
         raise damaged(path, "not a file of bytes in the idx format")
-    start = 4 + 4 * content[3]
     shape = np.frombuffer(content[4:start], dtype=">i4").tolist()
     if len(content) != start + math.prod(shape):
         raise damaged(path, f"{len(content)} bytes instead of {start + math.prod(shape)}")

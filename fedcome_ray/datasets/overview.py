@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedcome_ray.datasets.configs import AnyDataset
+from fedcome_ray.errors import DataError
 from fedcome_ray.population import Indices, Split
 
 MAX_CLIENTS_DRAWN = 200  # more would be thinner than a pixel
@@ -72,4 +73,7 @@ def draw(counts: Indices, title: str, path: Path) -> None:
     figure.colorbar(image, label="training examples")
     beyond = "" if len(shown) == len(counts) else f" (the first {len(shown)} of {len(counts)})"
     axes.set(title=title, xlabel=f"client{beyond}", ylabel="class")
-    figure.savefig(path, dpi=100)
+    try:
+        figure.savefig(path, dpi=100)
+    except (OSError, ValueError) as error:  # a folder that is not there, an unknown format
+        raise DataError(f"cannot write {path}: {error}") from None

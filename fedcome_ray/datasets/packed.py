@@ -5,7 +5,8 @@ a trial starts without unpacking anything.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,16 +52,18 @@ def pack_path(name: str, folder: Path) -> Path:
 def load(name: str, folder: Path) -> Arrays:
     """A dataset that was packed; its pixels are mapped, not read."""
     path = pack_path(name, folder)
-    numbers = npz_files.read(path, [key for key in array_names(name) if not key.startswith("x")])
-
-    def load_side(side: str) -> Side:
-        return Side(
-            npz_files.memory_map(path, f"x_{side}"),
-            numbers[f"y_{side}"].astype(np.int64),
-            numbers.get(f"client_{side}", NOBODY).astype(np.int64),
+    with _remedy(path):
+        names = [key for key in array_names(name) if not key.startswith("x")]
+        numbers = npz_files.read(path, names)
+        train, test = (
+            Side(
+                npz_files.memory_map(path, f"x_{side}"),
+                numbers[f"y_{side}"].astype(np.int64),
+                numbers.get(f"client_{side}", NOBODY).astype(np.int64),
+            )
+            for side in SIDES
         )
-
-    return Arrays(*map(load_side, SIDES))
+        return Arrays(train, test)
 
 
 def save(name: str, arrays: Arrays, folder: Path) -> Path:
@@ -79,8 +82,20 @@ def save(name: str, arrays: Arrays, folder: Path) -> Path:
 def verify(name: str, folder: Path) -> Arrays:
     """Read the packed file completely and compare it with what is known about the dataset."""
     path = pack_path(name, folder)
-    npz_files.check_sums(path)
-    return checked(name, npz_files.read(path, array_names(name)), path)
+    with _remedy(path):
+        npz_files.check_sums(path)
+        return checked(name, npz_files.read(path, array_names(name)), path)
+
+
+@contextmanager
+def _remedy(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except DataError as error:
+        raise DataError(
+            f"{error}\n  delete {path}; it is packed again from the original files if they are there, "
+            f"else use `python -m fedcome_ray.data download` or `import`"
+        ) from None
 
 
 def checked(name: str, columns: Mapping[str, AnyArray], path: Path) -> Arrays:

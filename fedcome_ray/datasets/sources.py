@@ -20,7 +20,14 @@ ENVIRONMENT_VARIABLE = "FEDCOME_DATA_DIR"
 def data_folder(data_dir: Path | None) -> Path:
     """The folder asked for, or that of the environment, or this platform's cache."""
     chosen = data_dir or os.environ.get(ENVIRONMENT_VARIABLE)
-    return Path(chosen).expanduser() if chosen else user_cache_path("fedcome_ray")
+    folder = Path(chosen).expanduser() if chosen else user_cache_path("fedcome_ray")
+    try:
+        next(folder.iterdir(), None)
+    except FileNotFoundError:
+        pass  # it is made when there is something to put into it
+    except OSError as error:
+        raise DataError(f"cannot read the data folder {folder}: {error.strerror}") from None
+    return folder
 
 
 def state(name: str, folder: Path) -> str:
@@ -32,8 +39,9 @@ def state(name: str, folder: Path) -> str:
     return "original" if originals_are_present(name, folder) else "missing"
 
 
-def are_available(name: str, folder: Path) -> bool:
-    return state(name, folder) != "missing"
+def check_available(name: str, folder: Path) -> None:
+    if state(name, folder) == "missing":
+        raise missing(name, folder)
 
 
 def originals_are_present(name: str, folder: Path) -> bool:
@@ -46,15 +54,14 @@ def open_arrays(name: str, folder: Path) -> Arrays:
     """A published dataset; the first time, it is decoded and packed."""
     if packed.pack_path(name, folder).is_file():
         return packed.load(name, folder)
-    if not originals_are_present(name, folder):
-        raise missing(name, folder)
+    check_available(name, folder)
     logger.info("%s: packing the original files in %s, once", name, folder)
     arrays = packed.checked(name, _read_originals(name, folder), folder)
     try:
         packed.save(name, arrays, folder)
-    except OSError as error:
+    except DataError as error:
         # Somebody else's folder of datasets is often read-only; the data is good all the same.
-        logger.warning("%s: cannot pack into %s (%s): every start decodes", name, folder, error)
+        logger.warning("%s is decoded at every start: %s", name, error)
         return arrays
     return packed.load(name, folder)
 
@@ -62,7 +69,7 @@ def open_arrays(name: str, folder: Path) -> Arrays:
 def import_arrays(name: str, origin: Path, folder: Path) -> Arrays:
     """Pack a dataset from a file of arrays, or FEMNIST from a folder of LEAF's files."""
     if origin.is_dir() and name == "femnist":
-        columns = leaf.read(leaf.find(origin) or origin)
+        columns = leaf.read(origin)
     else:
         columns = npz_files.read(origin, packed.array_names(name), optional=["writers"])
     arrays = packed.checked(name, columns, origin)
@@ -71,10 +78,7 @@ def import_arrays(name: str, origin: Path, folder: Path) -> Arrays:
 
 
 def _read_originals(name: str, folder: Path) -> dict[str, AnyArray]:
-    if name != "femnist":
-        return originals.read(name, folder)
-    found = leaf.find(folder)
-    return leaf.read(found or folder)
+    return leaf.read(folder) if name == "femnist" else originals.read(name, folder)
 
 
 def missing(name: str, folder: Path) -> DataError:

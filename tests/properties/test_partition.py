@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedcome_ray.partition import (
@@ -14,6 +14,8 @@ from fedcome_ray.partition import (
     partition,
 )
 
+# The machine may be busy: time is no property of a partition.
+unhurried = settings(deadline=None)
 seeds = st.integers(0, 2**32 - 1)
 populations = st.tuples(
     st.lists(st.integers(30, 80), min_size=2, max_size=8), st.integers(8, 20), seeds
@@ -31,6 +33,7 @@ def shuffled_labels(class_sizes, seed):
     return np.random.default_rng(seed).permutation(labels)
 
 
+@unhurried
 @given(populations, configs)
 def test_partitions_are_disjoint_and_complete_and_leave_nobody_out(population, config):
     class_sizes, num_clients, seed = population
@@ -42,6 +45,7 @@ def test_partitions_are_disjoint_and_complete_and_leave_nobody_out(population, c
 
 
 @pytest.mark.parametrize("config", [Ring2(), Iid5()])
+@unhurried
 @given(seed=seeds)
 def test_superclass_partitions_are_disjoint_and_complete(config, seed):
     labels = shuffled_labels([6] * 100, seed)
@@ -50,6 +54,7 @@ def test_superclass_partitions_are_disjoint_and_complete(config, seed):
     assert sorted(np.concatenate(clients).tolist()) == list(range(600))
 
 
+@unhurried
 @given(populations, st.integers(1, 3))
 def test_clients_hold_at_most_the_given_number_of_classes(population, classes):
     class_sizes, num_clients, seed = population
@@ -58,6 +63,7 @@ def test_clients_hold_at_most_the_given_number_of_classes(population, classes):
     assert max(len(set(labels[own])) for own in clients) <= classes
 
 
+@unhurried
 @given(populations, configs)
 def test_a_partition_is_a_function_of_its_seed(population, config):
     class_sizes, num_clients, seed = population
@@ -66,6 +72,7 @@ def test_a_partition_is_a_function_of_its_seed(population, config):
     assert all(map(np.array_equal, first, again))
 
 
+@unhurried
 @given(populations, configs)
 def test_label_matched_test_sets_have_only_classes_that_are_trained_on(population, config):
     class_sizes, num_clients, seed = population
