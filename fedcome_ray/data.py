@@ -17,6 +17,8 @@ from rich.table import Table
 from fedcome_ray.errors import DataError, UserError, did_you_mean
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from fedcome_ray.datasets.packed import Arrays
 
 DESCRIPTION = """\
@@ -47,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("fedcome_ray").setLevel(logging.INFO)
     try:
         options.run(options)
+    except KeyboardInterrupt:
+        return 130  # as the shell does; a download goes on when it is asked for again
     except UserError as error:
         Console(stderr=True).print(str(error), markup=False, highlight=False, soft_wrap=True)
         return 2
@@ -128,8 +132,12 @@ def download(options: argparse.Namespace) -> None:
         with Progress(*Progress.get_default_columns(), DownloadColumn()) as bar:
             for file in originals.downloads(name, folder):
                 task = bar.add_task(file.path.name, total=None)
-                fetch(file, partial(bar.update, task))
+                fetch(file, partial(_advance, bar, task))
         _say(name, sources.open_arrays(name, folder), f"ready in {folder}")
+
+
+def _advance(bar: "Progress", task: "TaskID", here: int, total: int) -> None:
+    bar.update(task, completed=here, total=total or None)
 
 
 def import_dataset(options: argparse.Namespace) -> None:

@@ -93,8 +93,8 @@ def _remedy(path: Path) -> Iterator[None]:
         yield
     except DataError as error:
         raise DataError(
-            f"{error}\n  delete {path}; it is packed again from the original files if they are there, "
-            f"else use `python -m fedcome_ray.data download` or `import`"
+            f"{error}\n  delete {path}: it is packed again if the original files are there, "
+            f"else get them with `python -m fedcome_ray.data download` or `import`"
         ) from None
 
 

@@ -1,6 +1,10 @@
+import hashlib
 import json
 import subprocess
 import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +12,14 @@ import pytest
 
 from fedcome_ray.data import main
 from fedcome_ray.datasets import overview, packed
+from fedcome_ray.torchvision_import import torchvision_datasets
 from tests.unit.datasets.files import columns, femnist_columns, write_leaf, write_mnist
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
 
 PNG = b"\x89PNG"
 
@@ -49,6 +60,22 @@ def test_verify_packs_original_files(folder, small_datasets):
     write_mnist(folder)
     assert main(["verify", "mnist"]) == 0
     assert packed.pack_path("mnist", folder).is_file()
+
+
+def test_download_gets_and_packs_the_files(folder, small_datasets, monkeypatch, capsys):
+    source = folder / "server"
+    write_mnist(source, ".gz")
+    mnist = torchvision_datasets().MNIST
+    files = sorted(source.iterdir())
+    sums = [(path.name, hashlib.md5(path.read_bytes()).hexdigest()) for path in files]
+    monkeypatch.setattr(mnist, "resources", sums)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=source)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(mnist, "mirrors", [f"http://127.0.0.1:{server.server_port}/"])
+        assert main(["download", "mnist", "--data-dir", "here"]) == 0
+        server.shutdown()
+    assert "mnist: ready in here, 40 training" in capsys.readouterr().out
+    assert packed.pack_path("mnist", folder / "here").is_file()
 
 
 def test_download_leaves_alone_what_is_packed(folder, small_datasets, capsys):
