@@ -95,7 +95,7 @@ def plan(
     own = orders.flatten()[places] + torch.from_numpy(examples.offsets[clients]).to(device)[:, None]
     return Plan(
         rows=examples.order[own],
-        weight=is_real / counts,
+        weight=is_real.to(examples.x.dtype) / counts,
         num_active=(num_steps > step).sum(1).tolist(),
         num_real=count.max(1).tolist(),
         num_steps=num_steps,

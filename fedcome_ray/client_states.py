@@ -5,7 +5,7 @@ become valid when the next round begins: if a round has to be repeated, because 
 in it, its proposals are dropped and the repetition sees what the first attempt saw.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ class ClientStates:
         self._fresh = init_client(torch.zeros(dim))
         self._rows: dict[int, int] = {}
         self._fields = [field.new_empty((0, dim)) for field in self._fresh]
-        self._proposed: list[tuple[Sequence[int], Any]] = []
+        self._proposed: list[tuple[Tensor, Any]] = []
         self._round = -1
 
     def begin(self, round_index: int) -> None:
@@ -29,12 +29,12 @@ class ClientStates:
         self._proposed = []
         self._round = round_index
 
-    def of(self, clients: Sequence[int]) -> Any:
+    def of(self, clients: Tensor) -> Any:
         """The states of a block of clients, `[clients, dim]` for each field."""
         if not self._fields:
             return self._fresh
-        known = torch.tensor([client in self._rows for client in clients])
-        rows = torch.tensor([self._rows.get(client, 0) for client in clients])
+        known = torch.tensor([client in self._rows for client in clients.tolist()])
+        rows = torch.tensor([self._rows.get(client, 0) for client in clients.tolist()])
         fields = []
         for fresh, field in zip(self._fresh, self._fields, strict=True):
             block = fresh.expand(len(clients), -1).clone()
@@ -42,7 +42,7 @@ class ClientStates:
             fields.append(block)
         return type(self._fresh)(*fields)
 
-    def propose(self, clients: Sequence[int], state: Any) -> None:
+    def propose(self, clients: Tensor, state: Any) -> None:
         """Remember these states, valid from the next round on."""
         if self._fields:
             self._proposed.append((clients, state))
@@ -59,18 +59,18 @@ class ClientStates:
 
     def restore(self, clients: Tensor, fields: list[Tensor]) -> None:
         """The inverse of `export`, for the clients given."""
-        self._write(clients.tolist(), fields)
+        self._write(clients, fields)
 
     def _accept(self) -> None:
         proposed, self._proposed = self._proposed, []
         for clients, state in proposed:
             self._write(clients, state)
 
-    def _write(self, clients: Sequence[int], state: Any) -> None:
-        newcomers = [client for client in clients if client not in self._rows]
+    def _write(self, clients: Tensor, state: Any) -> None:
+        newcomers = [client for client in clients.tolist() if client not in self._rows]
         for client in newcomers:
             self._rows[client] = len(self._rows)
-        rows = torch.tensor([self._rows[client] for client in clients])
+        rows = torch.tensor([self._rows[client] for client in clients.tolist()])
         for number, values in enumerate(state):
             field = self._fields[number]
             if len(field) < len(self._rows):

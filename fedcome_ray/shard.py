@@ -13,8 +13,8 @@ from fedcome_ray.arrays import shared_tensor
 from fedcome_ray.batches import ClientExamples, blocks
 from fedcome_ray.client_states import ClientStates
 from fedcome_ray.config import Trial
-from fedcome_ray.device import CPU
-from fedcome_ray.evaluation import CHUNK, Scores, score
+from fedcome_ray.device import CPU, move, precision
+from fedcome_ray.evaluation import CHUNK, Scores, Side, score
 from fedcome_ray.methods.method import Cohort, Report
 from fedcome_ray.population import Population, Split
 from fedcome_ray.training import Trainer
@@ -49,15 +49,16 @@ class Shard:
     def train(self, received: Any, clients: Cohort, round_index: int) -> Report:
         """Local training of these clients: one report with a row for each."""
         self.states.begin(round_index)
-        received = type(received)(*(field.to(self.device) for field in received))
+        received = move(received, self.device)
         cohort = np.array(clients)
         sizes = self.train_examples.sizes(cohort)
         report = Report(*(torch.empty(len(cohort), width) for width in (self.model.dim, 1, 1, 1)))
         for width, block in blocks(sizes, self.trial.local.batch_size, self.most_clients):
-            members = cohort[block]
-            state = self.states.of(members.tolist())
-            state, part = self.trainer.train(members, width, received, state, round_index)
-            self.states.propose(members.tolist(), state)
+            clients_of_block = torch.from_numpy(cohort[block])
+            state = move(self.states.of(clients_of_block), self.device)
+            with precision(self.device, self.trial.local.precision):
+                state, part = self.trainer.train(cohort[block], width, received, state, round_index)
+            self.states.propose(clients_of_block, move(state, CPU))
             rows = torch.from_numpy(block)
             for field in fields(Report):
                 getattr(report, field.name).index_copy_(0, rows, getattr(part, field.name).cpu())
@@ -73,15 +74,17 @@ class Shard:
             limit = min(limit, CACHE // (4 * self.model.dim))
         return max(1, limit)
 
-    def evaluate(self, params: Tensor, chunks: Sequence[int]) -> Scores:
-        """Score these chunks of the pooled test examples."""
+    def evaluate(self, params: Tensor, chunks: Sequence[int], side: Side = "test") -> Scores:
+        """Score these chunks of the pooled test, or training, examples."""
+        examples = self.test_examples if side == "test" else self.train_examples
+        params = params.to(self.device)
         losses, hits = [], []
         for chunk in chunks:
-            index = self.test_examples.order[chunk * CHUNK : (chunk + 1) * CHUNK]
-            x, y = self.test_examples.x[index], self.test_examples.y[index]
-            loss, correct = score(self.model, params, x, y)
-            losses.append(loss.numpy())
-            hits.append(correct.numpy())
+            index = examples.order[chunk * CHUNK : (chunk + 1) * CHUNK]
+            with precision(self.device, self.trial.local.precision):
+                loss, correct = score(self.model, params, examples.x[index], examples.y[index])
+            losses.append(loss.cpu().numpy())
+            hits.append(correct.cpu().numpy())
         return Scores(np.concatenate(losses), np.concatenate(hits))
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -16,6 +17,9 @@ from fedcome_ray.methods.method import AnyMethod, Report
 from fedcome_ray.models.model import Batch, Model, views
 from fedcome_ray.population import Indices
 from fedcome_ray.randomness import Stream, client_keys, dropout_mask, fold
+
+GATHERED_BYTES = 2**20
+"""Inputs that are fetched at once: several steps of a small model, never more than the cache."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +66,11 @@ class Trainer:
             part.expand(num_clients, *part.shape).clone(memory_format=torch.contiguous_format)
             for part in views(start, self.model.shapes)
         ]
+        active = tensors
         keep = 1 - lr * self.local.weight_decay
         for batch in batches:
-            active = _first(tensors, len(batch.y))
+            if len(batch.y) < len(active[0]):
+                active = _first(tensors, len(batch.y))
             self.model.add_gradient(active, active, batch, keep=keep, scale=-lr)
         return torch.cat([part.flatten(1) for part in tensors], dim=1)
 
@@ -77,16 +83,17 @@ class Trainer:
         tensors, grads = views(params, self.model.shapes), views(grad, self.model.shapes)
         for batch in batches:
             num = len(batch.y)
-            active, direction = params[:num], grad[:num]
             self.model.add_gradient(
                 _first(grads, num), _first(tensors, num), batch, keep=0.0, scale=1.0
             )
-            active_state = type(state)(*_first(state, num))
-            direction = self.method.correct(direction, active, received, active_state)
+            active = params[:num]
+            step = self.method.correct(
+                grad[:num], active, received, type(state)(*_first(state, num))
+            )
             if self.local.clip_norm is not None:
-                direction = clip(direction, self.local.clip_norm)
+                step = clip(step, self.local.clip_norm)
             # Weight decay comes after clipping, as in PyTorch's SGD behind clip_grad_norm_.
-            active.mul_(1 - lr * self.local.weight_decay).sub_(direction, alpha=lr)
+            active.mul_(1 - lr * self.local.weight_decay).sub_(step, alpha=lr)
         return params
 
     def _plan(self, clients: Indices, width: int, round_index: int) -> Plan:
@@ -95,19 +102,28 @@ class Trainer:
         return plan(self.examples, clients, width, local.epochs, local.batch_size, keys)
 
     def _batches(self, clients: Indices, steps: Plan, round_index: int) -> Iterator[Batch]:
-        x, labels = self.examples.x, self.examples.y[steps.rows]
-        is_stacked = self.model.is_stacked(x.device)
+        labels = self.examples.y[steps.rows]
         masks = self._masks(clients, round_index)
-        for step, num in enumerate(steps.num_active):
-            # A client that is always on its own needs no padding.
-            width = steps.rows.shape[-1] if is_stacked else steps.num_real[step]
-            rows = steps.rows[step, :num, :width]
+        is_stacked = self.model.is_stacked(labels.device)
+        for step, x in enumerate(self._inputs(steps)):
+            num, width = x.shape[:2]
+            if not is_stacked:  # a client that is always on its own needs no padding
+                width = steps.num_real[step]
             yield Batch(
-                x.index_select(0, rows.flatten()).unflatten(0, rows.shape),
+                x[:, :width],
                 labels[step, :num, :width],
                 steps.weight[step, :num, :width],
                 masks(step, num, width),
             )
+
+    def _inputs(self, steps: Plan) -> Iterator[Tensor]:
+        """Of each step, the inputs of the clients that take it: `[clients, width, ...]`."""
+        x = self.examples.x
+        for num, run in groupby(range(len(steps.rows)), key=steps.num_active.__getitem__):
+            rows = steps.rows[list(run), :num]
+            bytes_per_step = rows[0].numel() * x[0].nbytes
+            for some in rows.split(max(1, GATHERED_BYTES // bytes_per_step)):
+                yield from x.index_select(0, some.flatten()).unflatten(0, some.shape)
 
     def _masks(self, clients: Indices, round_index: int) -> Callable[[int, int, int], list[Tensor]]:
         """(step, clients, width) -> the masks of each dropout layer."""

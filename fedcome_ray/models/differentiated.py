@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -35,7 +36,12 @@ class Differentiated:
     ) -> None:
         self.forward, self.shapes, self.init, self.dropout = forward, shapes, init, dropout
         self.dim = sum(math.prod(shape) for shape in shapes)
-        self.activations = self._count_activations(feature_shape)
+        self.feature_shape = feature_shape
+
+    @cached_property
+    def activations(self) -> int:
+        # What a second example adds: weights, too, are saved for the backward pass, but once.
+        return self._num_saved(2) - self._num_saved(1)
 
     def logits(self, params: Tensor, x: Tensor) -> Tensor:
         return self.forward(views(params, self.shapes), x, ())
@@ -73,20 +79,19 @@ class Differentiated:
         logits = self.forward(params, batch.x, batch.masks)
         return functional.cross_entropy(logits, batch.y, reduction="none") @ batch.weight
 
-    def _count_activations(self, feature_shape: Shape) -> int:
-        count = 0
+    def _num_saved(self, num_examples: int) -> int:
+        """Floats that autograd saves of a forward pass; the meta device computes only shapes."""
+        sizes = []
 
-        def tally(saved: Tensor) -> Tensor:
-            nonlocal count
-            count += saved.numel()
+        def note(saved: Tensor) -> Tensor:
+            sizes.append(saved.numel())
             return saved
 
-        # On the meta device, which knows shapes and computes nothing.
         params = [torch.empty(shape, device="meta", requires_grad=True) for shape in self.shapes]
-        x = torch.empty(1, *feature_shape, device="meta")
-        with torch.autograd.graph.saved_tensors_hooks(tally, lambda saved: saved):
+        x = torch.empty(num_examples, *self.feature_shape, device="meta")
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
             self.forward(params, x, ())
-        return count
+        return sum(sizes)
 
 
 def from_module(make: Callable[[], nn.Module], feature_shape: Shape) -> Differentiated:

@@ -40,8 +40,10 @@ class Model(Protocol):
     shapes: Sequence[Shape]
     dim: int
     dropout: Dropout | None
-    activations: int
-    """floats that an example in training keeps for the backward pass"""
+
+    @property
+    def activations(self) -> int:
+        """Floats that an example in training keeps for the backward pass."""
 
     def init(self, seed: int) -> Tensor:
         """Fresh params, `[dim]`."""
