@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from fedcome_ray.datasets import DataConfig, Digits
+from fedcome_ray.device import Precision
 from fedcome_ray.errors import ConfigError, did_you_mean
 from fedcome_ray.hyperparameters import Hyperparameters
 from fedcome_ray.methods import MethodConfig
@@ -44,6 +45,8 @@ class LocalConfig(Hyperparameters):
     """None, also written `full`: one batch of all the client's examples."""
     weight_decay: NonNegativeFloat = 1e-3
     clip_norm: PositiveFloat | None = None
+    precision: Precision = "float32"
+    """Of matrix products on a GPU."""
 
     def lr_at(self, round_index: int) -> float:
         return self.lr * self.lr_decay**round_index
@@ -64,6 +67,8 @@ class Trial(Hyperparameters):
     seed: NonNegativeInt = 0
     eval_every: PositiveInt = 1
     """Rounds between evaluations; the last round is always evaluated."""
+    eval_train_every: PositiveInt | None = None
+    """Rounds between evaluations on the clients' training examples; unset, there are none."""
     init_digest: str | None = None
     """SHA-256 of the params that training starts from, where they do not come from the seed."""
 
@@ -92,6 +97,9 @@ class Trial(Hyperparameters):
 
     def is_evaluated(self, round_index: int) -> bool:
         return (round_index + 1) % self.eval_every == 0 or round_index + 1 == self.rounds
+
+    def is_train_evaluated(self, round_index: int) -> bool:
+        return self.eval_train_every is not None and (round_index + 1) % self.eval_train_every == 0
 
     @property
     def key(self) -> str:

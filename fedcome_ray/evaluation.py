@@ -1,6 +1,6 @@
 """Evaluation of the server's params on every client's test examples, in one pooled pass."""
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from fedcome_ray.population import Indices
 CHUNK = 512
 
 
+Side = Literal["test", "train"]
+
+
 class Scores(NamedTuple):
     """Loss and correctness of single examples, in the split's order."""
 
@@ -24,10 +27,10 @@ class Scores(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """Test results of one round."""
+    """Results of one round on the test, or the training, examples."""
 
-    loss: float  # mean over all test examples
-    accuracy: float  # share of all test examples: clients weigh by their test examples
+    loss: float  # mean over all examples
+    accuracy: float  # share of all examples: clients weigh by their number of them
     client_loss: NDArray[np.float64]  # [num_clients]
     client_accuracy: NDArray[np.float64]  # [num_clients]
 
