@@ -10,12 +10,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import ray
-import torch
 from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from torch import Tensor
 
-from fedcome_ray import methods
+from fedcome_ray import device, methods
 from fedcome_ray.arrays import shared_tensor, to_arrays, to_tensors
 from fedcome_ray.checkpoint import Arrays
 from fedcome_ray.config import Trial
@@ -30,7 +29,7 @@ from fedcome_ray.federation import (
 )
 from fedcome_ray.methods.method import Cohort, Report
 from fedcome_ray.plan import Bundle, Machine
-from fedcome_ray.population import Population
+from fedcome_ray.population import Population, Side
 from fedcome_ray.shard import Shard
 
 
@@ -106,20 +105,21 @@ def check_feasible(machine: Machine) -> None:
 class ShardHost:
     """The process of a shard actor; it serves one trial after the other."""
 
-    def __init__(self, num_threads: int) -> None:
-        torch.set_num_threads(num_threads)
+    def __init__(self, num_threads: int, gpus: float) -> None:
+        device.tune_process(num_threads)
+        self._device = device.pick(gpus)
         self._shard: Shard | None = None
 
     def load(self, trial: dict[str, Any], plugins: list[str], population: Population) -> None:
         methods.load_plugins(plugins)
-        self._shard = Shard(Trial.model_validate(trial), population)
+        self._shard = Shard(Trial.model_validate(trial), population, self._device)
 
     def train(self, received: Any, clients: Cohort, round_index: int) -> tuple[Any, ...]:
         report = self.shard.train(to_tensors(received), clients, round_index)
         return tuple(field.numpy() for field in report.fields())
 
-    def evaluate(self, params: Any, chunks: list[int]) -> Scores:
-        return self.shard.evaluate(shared_tensor(params), chunks)
+    def evaluate(self, params: Any, chunks: list[int], side: Side) -> Scores:
+        return self.shard.evaluate(shared_tensor(params), chunks, side)
 
     def export_states(self) -> Arrays:
         return self.shard.states.export()
@@ -163,7 +163,7 @@ class ShardPool:
                 num_gpus=self.machine.gpus_per_shard,
                 scheduling_strategy=place,
             )
-            .remote(max(1, int(self.machine.cpus_per_shard)))
+            .remote(max(1, int(self.machine.cpus_per_shard)), self.machine.gpus_per_shard)
         )
 
 
@@ -188,15 +188,16 @@ class RayShards:
         ]
         return [Report(*map(shared_tensor, fields)) for fields in _answers(calls)]
 
-    def evaluate(self, params: Tensor) -> Metrics:
+    def evaluate(self, params: Tensor, side: Side = "test") -> Metrics:
         message = ray.put(params.numpy())
-        shares = split_chunks(self.population, len(self.pool.actors))
+        split = self.population.side(side)
+        shares = split_chunks(split, len(self.pool.actors))
         calls = [
-            actor.evaluate.remote(message, chunks)
+            actor.evaluate.remote(message, chunks, side)
             for actor, chunks in zip(self.pool.actors, shares, strict=True)
             if chunks
         ]
-        return join_scores(_answers(calls), self.population)
+        return join_scores(_answers(calls), split)
 
     def export_states(self) -> Arrays:
         return join_states(_answers([actor.export_states.remote() for actor in self.pool.actors]))

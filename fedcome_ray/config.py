@@ -23,7 +23,7 @@ from pydantic import (
 from fedcome_ray.datasets import DataConfig, Digits
 from fedcome_ray.device import Precision
 from fedcome_ray.errors import ConfigError, did_you_mean
-from fedcome_ray.hyperparameters import Hyperparameters
+from fedcome_ray.hyperparameters import Hyperparameters, name_of
 from fedcome_ray.methods import MethodConfig
 from fedcome_ray.methods.fedavg import FedAvg
 from fedcome_ray.models import MLP, ModelConfig
@@ -111,8 +111,7 @@ class Trial(Hyperparameters):
     def name(self) -> str:
         """A short name for people: what varies in most grids."""
         share = f"m{self.cohort_size}" if self.cohort_size else f"p{self.participation or 1.0:g}"
-        method: Any = self.method
-        return f"{method.name}-{share}-{self.sampler.name}-s{self.seed}"
+        return f"{name_of(self.method)}-{share}-{self.sampler.name}-s{self.seed}"
 
     @property
     def folder_name(self) -> str:

@@ -169,8 +169,8 @@ def _osqp(cosines: Floats, is_pending: NDArray[np.bool_]) -> tuple[Floats, int]:
 def _describe(solution: _Solution, cosines: Floats) -> dict[str, float]:
     squared_drifts = ((solution.slack - cosines) * solution.multipliers).sum(axis=1)
     return {
-        "conflicts_before": int(np.triu(cosines < -CONFLICT_TOLERANCE, k=1).sum()),
-        "conflicts_after": int((solution.slack < -KKT_TOLERANCE).sum()),
+        "conflicts/before": int(np.triu(cosines < -CONFLICT_TOLERANCE, k=1).sum()),
+        "conflicts/after": int((solution.slack < -KKT_TOLERANCE).sum()),
         "drift": float(np.sqrt(np.maximum(squared_drifts, 0.0)).mean()),
         "solver_iterations": solution.iterations,
         "kkt_residual": solution.kkt_residual,

@@ -126,7 +126,7 @@ def load_populations(request: Request) -> dict[str, Population]:
     for trial in request.trials:
         key = trial.data.model_dump_json()
         if key not in populations:
-            populations[key] = datasets.load(trial.data)
+            populations[key] = datasets.load(trial.data, request.data_dir)
         try:
             trial.cohort_size_of(populations[key].num_clients)
         except ValueError as error:

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
 
-import torch
+import numpy as np
 from rich.table import Table
 
 from fedcome_ray import datasets, models
 from fedcome_ray.config import Trial
-from fedcome_ray.models import Batch
+from fedcome_ray.hyperparameters import name_of
+from fedcome_ray.population import Description, Examples, Population, split_in_order
+from fedcome_ray.server import Server
+from fedcome_ray.shard import Shard
 
 SHARDS_PER_GPU = 4
 TRIAL_OVERHEAD_SECONDS = 1.0
-CALIBRATION_SECONDS = 0.2
+CALIBRATION_CLIENTS = 4
 
 
 Bundle = dict[str, float]
@@ -85,7 +88,7 @@ def estimate(trials: Sequence[Trial]) -> Cost:
     seconds = 0.0
     for trial in trials:
         shape = datasets.describe(trial.data)
-        kind = f"{trial.model!r} {shape.feature_shape} {shape.num_classes}"
+        kind = f"{trial.model} {trial.local} {type(trial.method)} {shape}"
         if kind not in rates:
             rates[kind] = _seconds_per_example(trial, shape)
         cohort = trial.cohort_size_of(shape.num_clients)
@@ -99,20 +102,25 @@ def estimate(trials: Sequence[Trial]) -> Cost:
     return Cost(rounds, updates, seconds, model_bytes)
 
 
-def _seconds_per_example(trial: Trial, shape: datasets.Shape) -> float:
-    """Time of a local step of one client, measured on random examples, per example."""
-    model = models.build(trial.model, shape.feature_shape, shape.num_classes)
-    mean_size = math.ceil(shape.num_train / shape.num_clients)
-    size = min(trial.local.batch_size or mean_size, mean_size)
-    x = torch.randn(1, size, *shape.feature_shape)
-    batch = Batch(x, torch.zeros(1, size, dtype=torch.int64), torch.full((1, size), 1 / size))
-    params = model.init(0).unsqueeze(0)
-    model.gradient(params, batch)
-    count, start = 0, time.perf_counter()
-    while time.perf_counter() - start < CALIBRATION_SECONDS:
-        model.gradient(params, batch)
-        count += 1
-    return (time.perf_counter() - start) / (count * size)
+def _seconds_per_example(trial: Trial, shape: Description) -> float:
+    """Time of local training per example, measured on a few clients with random examples."""
+    size = math.ceil(shape.num_train / shape.num_clients)
+    num_clients = min(CALIBRATION_CLIENTS, trial.cohort_size_of(shape.num_clients))
+    count = size * num_clients
+    rng = np.random.default_rng(0)
+    examples = Examples(
+        rng.standard_normal((count, *shape.feature_shape), dtype=np.float32),
+        rng.integers(shape.num_classes, size=count),
+    )
+    side = split_in_order(examples, np.full(num_clients, size))
+    shard = Shard(trial, Population(side, side, shape.num_classes))
+    server = Server(trial, shard.model.init(0), shape.num_clients)
+    times = []
+    for round_index in range(2):  # the first warms up
+        start = time.perf_counter()
+        shard.train(server.broadcast(), tuple(range(num_clients)), round_index)
+        times.append(time.perf_counter() - start)
+    return min(times) / (count * trial.local.epochs)
 
 
 def plan_table(trials: Sequence[Trial], finished: set[str]) -> Table:
@@ -122,7 +130,7 @@ def plan_table(trials: Sequence[Trial], finished: set[str]) -> Table:
         table.add_column(heading)
     for trial in trials:
         state = "finished" if trial.key in finished else ""
-        row = (trial.data.dataset, trial.model.name, str(trial.rounds), state)
+        row = (trial.data.dataset, name_of(trial.model), str(trial.rounds), state)
         table.add_row(trial.key, trial.name, *row)
     return table
 

@@ -6,12 +6,13 @@ and different partitions of one dataset share its examples.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]
+Side = Literal["test", "train"]
 
 
 class Examples(NamedTuple):
@@ -40,6 +41,9 @@ class Population(NamedTuple):
     train: Split
     test: Split
     num_classes: int
+
+    def side(self, name: Side) -> Split:
+        return self.test if name == "test" else self.train
 
     @property
     def num_clients(self) -> int:

@@ -12,7 +12,6 @@ from fedcome_ray.errors import DivergenceError
 from fedcome_ray.methods.method import Cohort, Info, Report
 from fedcome_ray.randomness import Stream, generator
 
-
 # Cosines closer to zero than this are rounding: params and updates are in single precision.
 ROUNDING = 1e-4
 
@@ -61,7 +60,10 @@ class Server:
         sampler = self.sampler.learn(sampler, cohort, report)  # from the raw updates
         next_method, info = self.method.aggregate(method, cohort, report)
         self.state = ServerState(round_index + 1, next_method, sampler)
-        return {**info, "conflicts/opposed": num_opposed(report, next_method.params - method.params)}
+        return {
+            **info,
+            "conflicts/opposed": num_opposed(report, next_method.params - method.params),
+        }
 
 
 def num_opposed(report: Report, step: torch.Tensor) -> float:

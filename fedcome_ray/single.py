@@ -17,6 +17,7 @@ from fedcome_ray import cli, datasets, grid, models, plan
 from fedcome_ray.config import Trial, parse_trial
 from fedcome_ray.errors import UserError
 from fedcome_ray.federation import LocalShards, Shards
+from fedcome_ray.hyperparameters import name_of
 from fedcome_ray.population import Population
 from fedcome_ray.progress import Progress
 from fedcome_ray.provenance import provenance
@@ -48,7 +49,7 @@ def run_single(request: SingleRequest, out: Console) -> None:
     init_params = read_params(request.init_model) if request.init_model else None
     trial = make_trial(request, init_params)
     check_uri(request.tracking_uri)
-    population = datasets.load(trial.data)
+    population = datasets.load(trial.data, request.data_dir)
     check_fits(trial, population, init_params)
     folder = request.output / "trials" / trial.folder_name
     if read_result(folder) is None:
@@ -92,7 +93,7 @@ def check_fits(trial: Trial, population: Population, init_params: torch.Tensor |
     if init_params is not None and init_params.shape != (model.dim,):
         raise UserError(
             f"--init-model: the file has params of shape {list(init_params.shape)}, "
-            f"the model `{trial.model.name}` needs [{model.dim}]"
+            f"the model `{name_of(trial.model)}` needs [{model.dim}]"
         )
 
 

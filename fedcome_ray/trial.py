@@ -50,8 +50,9 @@ class ClientHistory(NamedTuple):
     """Every client's results in the evaluated rounds."""
 
     rounds: NDArray[np.int64]  # [evaluations]
-    loss: NDArray[np.float32]  # [evaluations, num_clients]
-    accuracy: NDArray[np.float32]  # [evaluations, num_clients]
+    test_loss: NDArray[np.float32]  # [evaluations, num_clients], NaN where not evaluated
+    test_accuracy: NDArray[np.float32]
+    train_loss: NDArray[np.float32]
 
 
 class TrialRun:
@@ -94,7 +95,7 @@ class TrialRun:
         end = time.monotonic() + seconds
         while not self.is_finished and time.monotonic() < end:
             try:
-                self._add(run_round(self.server, self.shards, evaluate=self._is_evaluated()))
+                self._add(self._run_round())
             except ShardError:
                 self.recoveries += 1
                 if self.recoveries > MAX_RECOVERIES:
@@ -141,32 +142,42 @@ class TrialRun:
         checkpoint.replace(self.folder / RESULT, lambda path: path.write_text(text))
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
 
-    def _is_evaluated(self) -> bool:
-        return self.trial.is_evaluated(self.server.state.round_index)
+    def _run_round(self) -> RoundRecord:
+        number = self.server.state.round_index
+        return run_round(
+            self.server,
+            self.shards,
+            evaluate=self.trial.is_evaluated(number),
+            evaluate_train=self.trial.is_train_evaluated(number),
+        )
 
     def _add(self, record: RoundRecord) -> None:
         self.lines.append(as_line(record))
-        if record.metrics is not None:
-            self._evaluations.append(record)
+        test, train = record.metrics, record.train_metrics
+        if test is None and train is None:
+            return
+        unknown = np.full(self._num_clients, np.nan)
+        columns = (
+            np.array(record.round_index),
+            test.client_loss if test else unknown,
+            test.client_accuracy if test else unknown,
+            train.client_loss if train else unknown,
+        )
+        for rows, column in zip(self._evaluations, columns, strict=True):
+            rows.append(column)
 
     def _client_history(self) -> ClientHistory:
-        if not self._evaluations:
-            return self._old_evaluations
-        results = [record.metrics for record in self._evaluations if record.metrics is not None]
-        new: tuple[NDArray[Any], ...] = (
-            np.array([record.round_index for record in self._evaluations]),
-            np.stack([result.client_loss for result in results]).astype(np.float32),
-            np.stack([result.client_accuracy for result in results]).astype(np.float32),
+        rounds, *results = (np.array(rows) for rows in self._evaluations)
+        shape = (len(rounds), self._num_clients)
+        return ClientHistory(
+            rounds.astype(np.int64),
+            *(result.reshape(shape).astype(np.float32) for result in results),
         )
-        old: tuple[NDArray[Any], ...] = self._old_evaluations
-        return ClientHistory(*(np.concatenate(pair) for pair in zip(old, new, strict=True)))
 
     def _restore(self) -> None:
         """Go back to the last checkpoint, or to the start if there is none."""
         path = self.folder / CHECKPOINT
-        nothing = np.empty((0, self._num_clients), np.float32)
-        self._old_evaluations = ClientHistory(np.empty(0, np.int64), nothing, nothing)
-        self._evaluations: list[RoundRecord] = []
+        self._evaluations: tuple[list[NDArray[Any]], ...] = ([], [], [], [])
         arrays: checkpoint.Arrays = {}
         self.server.state = self._initial
         if path.exists():
@@ -177,7 +188,8 @@ class TrialRun:
                     f"{path} is damaged ({error}); delete it to start the trial anew"
                 ) from None
             self.server.state = checkpoint.rebuild(self._initial, arrays, "server")
-            self._old_evaluations = checkpoint.rebuild(self._old_evaluations, arrays, "history")
+            history = checkpoint.rebuild(self._client_history(), arrays, "history")
+            self._evaluations = tuple(list(column) for column in history)
         prefix = "clients."
         self.shards.restore_states(
             {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
@@ -206,6 +218,11 @@ def as_line(record: RoundRecord) -> Line:
     }
     if record.metrics is not None:
         metrics |= record.metrics.summary
+    if record.train_metrics is not None:
+        metrics |= {
+            "loss/train": record.train_metrics.loss,
+            "accuracy/train": record.train_metrics.accuracy,
+        }
     seconds = {f"seconds/{phase}": value for phase, value in record.seconds.items()}
     seconds["seconds/round"] = sum(record.seconds.values())
     return {
@@ -236,13 +253,14 @@ def client_table(history: ClientHistory) -> Any:
     """Every client's results as a data frame with a row for each round and client."""
     import pandas as pd  # slow to import
 
-    num_rounds, num_clients = history.loss.shape
+    num_rounds, num_clients = history.test_loss.shape
     return pd.DataFrame(
         {
             "round": np.repeat(history.rounds.astype(np.int32), num_clients),
             "client": np.tile(np.arange(num_clients, dtype=np.int32), num_rounds),
-            "test_loss": history.loss.ravel(),
-            "test_accuracy": history.accuracy.ravel(),
+            "test_loss": history.test_loss.ravel(),
+            "test_accuracy": history.test_accuracy.ravel(),
+            "train_loss": history.train_loss.ravel(),
         }
     )
 

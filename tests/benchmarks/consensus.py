@@ -115,7 +115,7 @@ def step_row(size: int, dim: int) -> dict[str, Any]:
     row: dict[str, Any] = {
         "cohort": size,
         "dim": updates.shape[1],
-        "conflicts": f"{agreement.info['conflicts_before']}->{agreement.info['conflicts_after']}",
+        "conflicts": f"{agreement.info['conflicts/before']}->{agreement.info['conflicts/after']}",
         "Gram": gram_time,
         "solve": Timing(agreement.info["solve_seconds"]),
         "whole step": Timing(total),

@@ -44,7 +44,7 @@ def test_independent_updates_agree_as_computed_by_hand(updates, mixing, directio
     agreement = consensus.agree(updates_of(updates), solver=solver)
     assert agreement.mixing.numpy() == pytest.approx(np.array(mixing), abs=1e-12)
     assert agreement.direction.numpy() == pytest.approx(np.array(direction), abs=1e-12)
-    assert agreement.info["conflicts_after"] == 0
+    assert agreement.info["conflicts/after"] == 0
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_matched_norm_does_not_blow_up_a_direction_that_vanishes(solver):
 
 def test_info_describes_what_happened(solver):
     info = consensus.agree(updates_of(CONFLICT), solver=solver).info
-    assert info["conflicts_before"] == 1
-    assert info["conflicts_after"] == 0
+    assert info["conflicts/before"] == 1
+    assert info["conflicts/after"] == 0
     assert info["drift"] == pytest.approx(math.sqrt(1 / 2))  # both updates move by that share
     assert info["step_ratio"] == pytest.approx(math.sqrt(10) / 2)
     assert info["kkt_residual"] <= 1e-15
@@ -182,7 +182,7 @@ def test_real_updates_agree_with_least_squares_on_the_updates_themselves(size, s
     expected = projections(updates.float().double().numpy()).mean(axis=0)
     error = np.linalg.norm(agreement.direction.double().numpy() - expected)
     assert error <= 1e-7 * np.linalg.norm(expected)
-    assert agreement.info["conflicts_before"] > size
+    assert agreement.info["conflicts/before"] > size
     assert agreement.info["kkt_residual"] <= 1e-9
 
 
