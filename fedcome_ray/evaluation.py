@@ -24,10 +24,10 @@ class Scores(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """Test results of one round."""
+    """Results of one round on the test, or the training, examples."""
 
-    loss: float  # mean over all test examples
-    accuracy: float  # share of all test examples: clients weigh by their test examples
+    loss: float  # mean over all examples
+    accuracy: float  # share of all examples: clients weigh by their number of them
     client_loss: NDArray[np.float64]  # [num_clients]
     client_accuracy: NDArray[np.float64]  # [num_clients]
 

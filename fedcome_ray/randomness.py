@@ -41,23 +41,34 @@ def client_keys(seed: int, stream: Stream, round_index: int, clients: Tensor) ->
     return _mix(_mix(clients * _GOLDEN_GAMMA) + base)
 
 
-def fold(keys: Tensor, number: int) -> Tensor:
+def fold(keys: Tensor, number: int | Tensor) -> Tensor:
     """Keys of a sub-stream, for instance of one epoch or of one step."""
-    return _mix(keys ^ _mix(torch.full_like(keys, (number + 1) * 0x632BE5AB)))
+    numbers = torch.as_tensor(number, dtype=torch.int64, device=keys.device)
+    return _mix(keys ^ _mix((numbers + 1) * 0x632BE5AB))
 
 
 def random_bits(keys: Tensor, count: int) -> Tensor:
-    """`count` random 64-bit integers for each key, `[clients, count]` int64."""
+    """`count` random 64-bit integers for each key, `[*keys, count]` int64."""
     counters = torch.arange(1, count + 1, device=keys.device) * _GOLDEN_GAMMA
     return _mix(keys.unsqueeze(-1) + counters)
 
 
+def dropout_mask(keys: Tensor, count: int, rate: float) -> Tensor:
+    """Factors 0, with probability `rate`, or 1 / (1 - rate): `[*keys, count]` float32.
+
+    Each takes 16 of the random bits, so the rate is rounded to a multiple of 1 / 65,536.
+    """
+    words = random_bits(keys, -(-count // 4)).view(torch.int16)[..., :count]
+    is_kept = words >= round(rate * 2**16) - 2**15
+    return is_kept.float().mul_(1 / (1 - rate))
+
+
 def _mix(z: Tensor) -> Tensor:
-    z = (z ^ _shift_right(z, 30)) * _MIX_1
-    z = (z ^ _shift_right(z, 27)) * _MIX_2
-    return z ^ _shift_right(z, 31)
+    z = _shift_right(z, 30).bitwise_xor_(z).mul_(_MIX_1)
+    z = _shift_right(z, 27).bitwise_xor_(z).mul_(_MIX_2)
+    return _shift_right(z, 31).bitwise_xor_(z)
 
 
 def _shift_right(z: Tensor, places: int) -> Tensor:
     # torch shifts int64 arithmetically; the mask removes the copies of the sign bit.
-    return (z >> places) & ((1 << (64 - places)) - 1)
+    return (z >> places).bitwise_and_((1 << (64 - places)) - 1)

@@ -1,59 +1,161 @@
 """Local training of a block of clients, once for all methods."""
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from fedcome_ray.batches import ClientExamples, Plan, plan
 from fedcome_ray.config import LocalConfig
+from fedcome_ray.evaluation import score
+from fedcome_ray.methods import parts
 from fedcome_ray.methods.method import AnyMethod, Report
-from fedcome_ray.models import Batch, Model
-from fedcome_ray.randomness import Stream, client_keys, fold, random_bits
+from fedcome_ray.models.model import Batch, Model, views
+from fedcome_ray.population import Indices
+from fedcome_ray.randomness import Stream, client_keys, dropout_mask, fold
+
+GATHERED_BYTES = 2**20
+"""Inputs that are fetched at once: several steps of a small model, never more than the cache."""
 
 
-class ClientExamples(NamedTuple):
-    """The training side of the population, as tensors on the device that trains."""
+@dataclass(frozen=True)
+class Trainer:
+    """Trains blocks of clients of a trial, on the device of their examples."""
 
-    x: Tensor  # [examples, ...features]
-    y: Tensor  # [examples]
-    order: Tensor
-    offsets: Tensor
+    model: Model
+    method: AnyMethod
+    local: LocalConfig
+    examples: ClientExamples
+    seed: int
 
+    @torch.no_grad()
+    def train(
+        self, clients: Indices, width: int, received: Any, client_state: Any, round_index: int
+    ) -> tuple[Any, Report]:
+        """The local steps of a block of clients -> (their next states, their report)."""
+        lr = self.local.lr_at(round_index)
+        steps = self._plan(clients, width, round_index)
+        batches = self._batches(clients, steps, round_index)
+        start = received.params
+        if self._is_plain:
+            params = self._descend(start, len(clients), batches, lr)
+        else:
+            params = self._descend_corrected(received, client_state, len(clients), batches, lr)
+        column = start.new_empty(len(clients), 1)
+        report = Report(
+            update=params.sub_(start),
+            loss=self._losses(start, clients) if self.method.uses_loss else column.fill_(torch.nan),
+            total_lr=lr * column.new_tensor(steps.num_steps).unsqueeze(-1),
+            num_examples=column.new_tensor(self.examples.sizes(clients)).unsqueeze(-1),
+        )
+        return self.method.carry(received, client_state, report), report
 
-def train(
-    model: Model,
-    method: AnyMethod,
-    local: LocalConfig,
-    examples: ClientExamples,
-    clients: Tensor,
-    received: Any,
-    client_state: Any,
-    seed: int,
-    round_index: int,
-) -> tuple[Any, Report]:
-    """The local steps of a block of clients -> (their next states, their report)."""
-    lr = local.lr_at(round_index)
-    start = received.params
-    params = start.expand(len(clients), -1).clone()
-    num_steps = torch.zeros(len(clients), 1, dtype=params.dtype)
-    for batch, active in local_steps(examples, clients, local, seed, round_index):
-        grad = method.correct(model.gradient(params, batch), params, received, client_state)
-        if local.clip_norm is not None:
-            grad = clip(grad, local.clip_norm)
-        # Weight decay comes after clipping, as in PyTorch's SGD behind clip_grad_norm_.
-        step = grad.add_(params, alpha=local.weight_decay).mul_(active)
-        params.sub_(step, alpha=lr)
-        num_steps += active
-    sizes = examples.offsets[clients + 1] - examples.offsets[clients]
-    report = Report(
-        update=params.sub_(start),
-        loss=torch.full_like(num_steps, float("nan")),
-        total_lr=lr * num_steps,
-        num_examples=sizes.to(num_steps.dtype).unsqueeze(-1),
-    )
-    return method.carry(received, client_state, report), report
+    @property
+    def _is_plain(self) -> bool:
+        return self.method.correct is parts.uncorrected and self.local.clip_norm is None
+
+    def _descend(
+        self, start: Tensor, num_clients: int, batches: Iterator[Batch], lr: float
+    ) -> Tensor:
+        """Plain SGD: each tensor is stacked in memory of its own and updated in one operation."""
+        tensors = [
+            part.expand(num_clients, *part.shape).clone(memory_format=torch.contiguous_format)
+            for part in views(start, self.model.shapes)
+        ]
+        active = tensors
+        keep = 1 - lr * self.local.weight_decay
+        for batch in batches:
+            if len(batch.y) < len(active[0]):
+                active = _first(tensors, len(batch.y))
+            self.model.add_gradient(active, active, batch, keep=keep, scale=-lr)
+        return torch.cat([part.flatten(1) for part in tensors], dim=1)
+
+    def _descend_corrected(
+        self, received: Any, state: Any, num_clients: int, batches: Iterator[Batch], lr: float
+    ) -> Tensor:
+        """SGD along the method's corrected gradient, for which gradients are formed in full."""
+        params: Tensor = received.params.expand(num_clients, -1).clone()
+        grad = torch.zeros_like(params)
+        tensors, grads = views(params, self.model.shapes), views(grad, self.model.shapes)
+        for batch in batches:
+            num = len(batch.y)
+            self.model.add_gradient(
+                _first(grads, num), _first(tensors, num), batch, keep=0.0, scale=1.0
+            )
+            active = params[:num]
+            step = self.method.correct(
+                grad[:num], active, received, type(state)(*_first(state, num))
+            )
+            if self.local.clip_norm is not None:
+                step = clip(step, self.local.clip_norm)
+            # Weight decay comes after clipping, as in PyTorch's SGD behind clip_grad_norm_.
+            active.mul_(1 - lr * self.local.weight_decay).sub_(step, alpha=lr)
+        return params
+
+    def _plan(self, clients: Indices, width: int, round_index: int) -> Plan:
+        keys = self._keys(Stream.BATCHES, clients, round_index)
+        local = self.local
+        return plan(self.examples, clients, width, local.epochs, local.batch_size, keys)
+
+    def _batches(self, clients: Indices, steps: Plan, round_index: int) -> Iterator[Batch]:
+        labels = self.examples.y[steps.rows]
+        masks = self._masks(clients, round_index)
+        is_stacked = self.model.is_stacked(labels.device)
+        for step, x in enumerate(self._inputs(steps)):
+            num, width = x.shape[:2]
+            if not is_stacked:  # a client that is always on its own needs no padding
+                width = steps.num_real[step]
+            yield Batch(
+                x[:, :width],
+                labels[step, :num, :width],
+                steps.weight[step, :num, :width],
+                masks(step, num, width),
+            )
+
+    def _inputs(self, steps: Plan) -> Iterator[Tensor]:
+        """Of each step, the inputs of the clients that take it: `[clients, width, ...]`."""
+        x = self.examples.x
+        for num, run in groupby(range(len(steps.rows)), key=steps.num_active.__getitem__):
+            rows = steps.rows[list(run), :num]
+            bytes_per_step = rows[0].numel() * x[0].nbytes
+            for some in rows.split(max(1, GATHERED_BYTES // bytes_per_step)):
+                yield from x.index_select(0, some.flatten()).unflatten(0, some.shape)
+
+    def _masks(self, clients: Indices, round_index: int) -> Callable[[int, int, int], list[Tensor]]:
+        """(step, clients, width) -> the masks of each dropout layer."""
+        dropout = self.model.dropout
+        if dropout is None:
+            return lambda step, num, width: []
+        keys = self._keys(Stream.DROPOUT, clients, round_index)
+
+        def masks(step: int, num: int, width: int) -> list[Tensor]:
+            step_keys = fold(keys[:num], step)
+            return [
+                dropout_mask(
+                    fold(step_keys, layer), width * math.prod(shape), dropout.rate
+                ).unflatten(-1, (width, *shape))
+                for layer, shape in enumerate(dropout.shapes)
+            ]
+
+        return masks
+
+    def _keys(self, stream: Stream, clients: Indices, round_index: int) -> Tensor:
+        ids = torch.from_numpy(clients).to(self.examples.x.device)
+        return client_keys(self.seed, stream, round_index, ids)
+
+    def _losses(self, params: Tensor, clients: Indices) -> Tensor:
+        """Mean training loss of each client, one by one: the last bits depend on shapes."""
+        offsets = self.examples.offsets
+        losses = []
+        for client in clients.tolist():
+            rows = self.examples.order[offsets[client] : offsets[client + 1]]
+            loss, _ = score(self.model, params, self.examples.x[rows], self.examples.y[rows])
+            losses.append(loss.mean())
+        return torch.stack(losses).unsqueeze(-1)
 
 
 def clip(grad: Tensor, max_norm: float) -> Tensor:
@@ -62,37 +164,5 @@ def clip(grad: Tensor, max_norm: float) -> Tensor:
     return grad * torch.clamp(max_norm / (norm + 1e-6), max=1.0)
 
 
-def local_steps(
-    examples: ClientExamples, clients: Tensor, local: LocalConfig, seed: int, round_index: int
-) -> Iterator[tuple[Batch, Tensor]]:
-    """The batches of a block in step, and which clients still have one, `[clients, 1]`.
-
-    Each epoch is a fresh permutation of a client's examples; its last batch may be smaller.
-    """
-    starts = examples.offsets[clients]
-    sizes = examples.offsets[clients + 1] - starts
-    longest = int(sizes.max())
-    batch_size = local.batch_size or longest
-    batches_per_epoch = (sizes + batch_size - 1) // batch_size  # [clients]
-    keys = client_keys(seed, Stream.BATCHES, round_index, clients)
-    orders = torch.stack(
-        [_shuffle(fold(keys, epoch), sizes, longest) for epoch in range(local.epochs)], dim=1
-    )  # [clients, epochs, longest]
-    rows = torch.arange(len(clients)).unsqueeze(-1)
-    slots = torch.arange(batch_size)
-    for step in range(local.epochs * int(batches_per_epoch.max())):
-        epoch = (step // batches_per_epoch).clamp(max=local.epochs - 1).unsqueeze(-1)
-        position = ((step % batches_per_epoch) * batch_size).unsqueeze(-1) + slots
-        active = (step < local.epochs * batches_per_epoch).unsqueeze(-1)
-        real = active & (position < sizes.unsqueeze(-1))
-        own = orders[rows, epoch, position.clamp(max=longest - 1)]
-        chosen = examples.order[(starts.unsqueeze(-1) + own * real)]
-        weight = real / real.sum(-1, keepdim=True).clamp(min=1)
-        yield Batch(examples.x[chosen], examples.y[chosen], weight), active.to(weight.dtype)
-
-
-def _shuffle(keys: Tensor, sizes: Tensor, longest: int) -> Tensor:
-    """A random order of each client's positions `0..size-1`, then its padding."""
-    bits = random_bits(keys, longest)
-    padding = torch.arange(longest) >= sizes.unsqueeze(-1)
-    return bits.masked_fill(padding, np.iinfo(np.int64).max).argsort(dim=-1, stable=True)
+def _first(tensors: Iterable[Tensor], num: int) -> list[Tensor]:
+    return [tensor[:num] for tensor in tensors]

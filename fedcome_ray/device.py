@@ -1,0 +1,62 @@
+"""Devices: the one place that knows on what, with how much memory and how precisely we compute."""
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+RecordT = TypeVar("RecordT")
+CPU = torch.device("cpu")
+
+Precision = Literal["float32", "tf32", "bfloat16"]
+"""Of matrix products: the last two are faster on GPUs that have them, and less exact."""
+
+
+def pick(gpu_fraction: float) -> torch.device:
+    """The device for a process that was given this share of a GPU, or of several.
+
+    The share decides, not what CUDA sees: Ray hides no GPU from a process that asked for none.
+    """
+    if gpu_fraction == 0:
+        return torch.device("cpu")
+    device = torch.device("cuda", 0)
+    torch.cuda.set_per_process_memory_fraction(min(gpu_fraction, 1.0), device)
+    return device
+
+
+def tune_process(num_threads: int) -> None:
+    """Settle a process down to training, once, before it starts.
+
+    Activations of tens of megabytes come and go in every local step. By default glibc returns
+    them to the system each time, and taking the pages back costs a tenth of a CNN's time.
+    """
+    torch.set_num_threads(num_threads)
+    if sys.platform == "linux":
+        trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
+        libc = ctypes.CDLL(None)
+        libc.mallopt(trim_threshold, 2**30)
+        libc.mallopt(mmap_threshold, 2**30)
+
+
+def move(record: RecordT, device: torch.device) -> RecordT:
+    """A named tuple with its tensors on the device; those that are there already stay."""
+    fields: Any = record
+    return type(record)(*(item.to(device) if isinstance(item, Tensor) else item for item in fields))
+
+
+@contextmanager
+def precision(device: torch.device, name: Precision) -> Iterator[None]:
+    """Compute products in this precision; params stay float32.
+
+    `bfloat16` is for models that autograd differentiates; dense models treat it as `tf32`.
+    """
+    if device.type == "cpu":  # exact, and the reference for all others
+        yield
+        return
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = name != "float32"
+    with torch.autocast(device.type, torch.bfloat16, enabled=name == "bfloat16"):
+        yield

@@ -1,0 +1,150 @@
+"""Convolutional networks: convolutions and poolings, then two fully connected layers.
+
+Two choices make them fast on a CPU without changing what they compute: images are kept channels
+last, and ReLU comes after max-pooling, where a quarter of the values is left.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+from torch.nn import functional
+
+from fedcome_ray.errors import ConfigError
+from fedcome_ray.hyperparameters import Hyperparameters
+from fedcome_ray.models.differentiated import Differentiated
+from fedcome_ray.models.model import Dropout, Shape, default_init
+
+DropoutRate = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Conv2(Hyperparameters):
+    """The FEMNIST network of the FedCOME experiments: two convolutions."""
+
+    name: Literal["conv2"] = "conv2"
+    hidden: PositiveInt = 512
+    dropout: DropoutRate = 0.5
+
+
+class Conv4(Hyperparameters):
+    """The CIFAR network of the FedCOME experiments: four convolutions."""
+
+    name: Literal["conv4"] = "conv4"
+    hidden: PositiveInt = 512
+    dropout: DropoutRate = 0.3
+
+
+class McMahan(Hyperparameters):
+    """The network of the FedAvg paper: two 5x5 convolutions that keep the image's size."""
+
+    name: Literal["mcmahan"] = "mcmahan"
+    hidden: PositiveInt = 512
+
+
+class Stage(NamedTuple):
+    """A convolution and what follows it."""
+
+    channels: int
+    kernel: int = 3
+    padding: int = 0
+    pool: bool = False
+    drop: bool = False
+
+
+CONV2 = (Stage(32, pool=True), Stage(64, pool=True, drop=True))
+CONV4 = (Stage(32), Stage(64, pool=True, drop=True), Stage(64), Stage(64, pool=True, drop=True))
+MCMAHAN = (Stage(32, kernel=5, padding=2, pool=True), Stage(64, kernel=5, padding=2, pool=True))
+
+
+def build_conv2(config: Conv2, feature_shape: Shape, num_classes: int) -> Differentiated:
+    layout = Layout(CONV2, config.hidden, drop_hidden=False)
+    return _build(config.name, layout, config.dropout, feature_shape, num_classes)
+
+
+def build_conv4(config: Conv4, feature_shape: Shape, num_classes: int) -> Differentiated:
+    layout = Layout(CONV4, config.hidden, drop_hidden=True)
+    return _build(config.name, layout, config.dropout, feature_shape, num_classes)
+
+
+def build_mcmahan(config: McMahan, feature_shape: Shape, num_classes: int) -> Differentiated:
+    layout = Layout(MCMAHAN, config.hidden, drop_hidden=False)
+    return _build(config.name, layout, 0.0, feature_shape, num_classes)
+
+
+class Layout(NamedTuple):
+    """A convolutional network, but for the sizes of its input and output."""
+
+    stages: tuple[Stage, ...]
+    hidden: int
+    drop_hidden: bool
+
+    def forward(self, params: Sequence[Tensor], x: Tensor, masks: Sequence[Tensor]) -> Tensor:
+        tensors, drops = iter(params), iter(masks)
+        hidden = _channels_last(x)
+        for stage in self.stages:
+            hidden = functional.conv2d(hidden, next(tensors), next(tensors), padding=stage.padding)
+            if stage.pool:
+                hidden = functional.max_pool2d(hidden, 2)
+            hidden = functional.relu(hidden)
+            if stage.drop and masks:
+                hidden = hidden * next(drops).permute(0, 3, 1, 2)
+        hidden = functional.linear(hidden.flatten(1), next(tensors), next(tensors))
+        hidden = functional.relu(hidden)
+        if self.drop_hidden and masks:
+            hidden = hidden * next(drops)
+        return functional.linear(hidden, next(tensors), next(tensors))
+
+    def sizes(self, feature_shape: Shape, num_classes: int) -> tuple[list[Shape], list[Shape]]:
+        """Shapes of the params, and of the dropout masks of one example, channels last."""
+        channels, height, width = feature_shape
+        params: list[Shape] = []
+        masks: list[Shape] = []
+        for stage in self.stages:
+            params += [(stage.channels, channels, stage.kernel, stage.kernel), (stage.channels,)]
+            channels, lost = stage.channels, stage.kernel - 1 - 2 * stage.padding
+            height, width = height - lost, width - lost
+            if stage.pool:
+                height, width = height // 2, width // 2
+            if stage.drop:
+                masks.append((height, width, channels))
+        params += [(self.hidden, channels * height * width), (self.hidden,)]
+        params += [(num_classes, self.hidden), (num_classes,)]
+        if self.drop_hidden:
+            masks.append((self.hidden,))
+        return params, masks
+
+    @property
+    def smallest_side(self) -> int:
+        """Pixels that leave one value at the end."""
+        side = 1
+        for stage in reversed(self.stages):
+            side = side * (2 if stage.pool else 1) + stage.kernel - 1 - 2 * stage.padding
+        return side
+
+
+def _build(
+    name: str, layout: Layout, dropout: float, feature_shape: Shape, num_classes: int
+) -> Differentiated:
+    if len(feature_shape) != 3 or min(feature_shape[1:]) < layout.smallest_side:
+        shown = "x".join(map(str, feature_shape))
+        raise ConfigError(
+            f"model.name: `{name}` needs images of at least {layout.smallest_side} pixels a side, "
+            f"given as channels x height x width; the examples of this dataset are {shown}; "
+            f"`mlp` and `logistic` take any"
+        )
+    params, masks = layout.sizes(feature_shape, num_classes)
+    return Differentiated(
+        layout.forward,
+        params,
+        feature_shape,
+        lambda seed: default_init(params, seed),
+        Dropout(dropout, tuple(masks)) if dropout else None,
+    )
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    # A clone and not `.contiguous(memory_format=...)`, which leaves images of one channel as they
+    # are: both orders are the same for them, but what follows would then run channels first.
+    return x.permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format).permute(0, 3, 1, 2)

@@ -1,0 +1,39 @@
+import pytest
+import torch
+
+from fedcome_ray import device
+from fedcome_ray.methods.method import OnlyParams
+
+
+def test_a_process_without_a_gpu_computes_on_the_cpu():
+    assert device.pick(0) == torch.device("cpu")
+
+
+@pytest.mark.parametrize(("share", "fraction"), [(0.25, 0.25), (1, 1.0), (2, 1.0)])
+def test_a_share_of_a_gpu_is_a_limit_of_its_memory(monkeypatch, share, fraction):
+    limits = []
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda *limit: limits.append(limit)
+    )
+    assert device.pick(share) == torch.device("cuda", 0)
+    assert limits == [(fraction, torch.device("cuda", 0))]
+
+
+def test_a_record_moves_with_its_tensors():
+    moved = device.move(OnlyParams(torch.zeros(3)), torch.device("meta"))
+    assert isinstance(moved, OnlyParams)
+    assert moved.params.device.type == "meta"
+    params = torch.zeros(3)
+    assert device.move(OnlyParams(params), device.CPU).params is params
+
+
+def test_the_cpu_is_exact_whatever_precision_a_trial_asks_for():
+    x = torch.rand(8, 8)
+    with device.precision(device.CPU, "bfloat16"):
+        product = x @ x
+    assert torch.equal(product, x @ x)
+
+
+def test_a_process_is_tuned_to_its_threads():
+    device.tune_process(1)
+    assert torch.get_num_threads() == 1

@@ -1,0 +1,179 @@
+import math
+
+import pytest
+import torch
+from pydantic import TypeAdapter, ValidationError
+from torch import nn
+from torch.nn.utils import vector_to_parameters
+
+from fedcome_ray import models
+from fedcome_ray.errors import ConfigError, UserError
+from fedcome_ray.hyperparameters import Hyperparameters
+from fedcome_ray.models import Batch, views
+from tests import plain_torch
+
+IMAGE, COLOUR = (1, 28, 28), (3, 32, 32)
+SAME_MODELS = [
+    ({"name": "mlp", "hidden": [64]}, IMAGE, 10, plain_torch.mlp()),
+    ({"name": "logistic"}, (60,), 5, plain_torch.logistic(60, 5)),
+    ({"name": "conv2"}, IMAGE, 62, plain_torch.conv2()),
+    ({"name": "conv4"}, COLOUR, 10, plain_torch.conv4()),
+    ({"name": "mcmahan"}, IMAGE, 62, plain_torch.mcmahan(1, 62, 64 * 49)),
+]
+
+
+def make(settings, feature_shape, num_classes):
+    config = TypeAdapter(models.ModelConfig).validate_python(settings)
+    return models.build(config, feature_shape, num_classes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "feature_shape", "num_classes", "dim"),
+    [
+        ({"name": "mlp", "hidden": [64]}, IMAGE, 10, 50_890),
+        ({"name": "conv2"}, IMAGE, 62, 870_334),
+        ({"name": "conv4"}, COLOUR, 10, 918_090),
+        ({"name": "conv4", "hidden": 1024}, COLOUR, 100, 1_835_172),
+        ({"name": "mcmahan"}, IMAGE, 62, 1_690_046),
+        ({"name": "mcmahan"}, COLOUR, 10, 2_156_490),
+        ({"name": "mcmahan"}, COLOUR, 100, 2_202_660),
+        ({"name": "logistic"}, (60,), 10, 610),
+    ],
+)
+def test_models_have_the_published_number_of_parameters(settings, feature_shape, num_classes, dim):
+    model = make(settings, feature_shape, num_classes)
+    assert model.dim == dim == len(model.init(seed=0))
+
+
+@pytest.mark.parametrize(("settings", "feature_shape", "num_classes", "module"), SAME_MODELS)
+def test_logits_are_those_of_the_equivalent_module(settings, feature_shape, num_classes, module):
+    model = make(settings, feature_shape, num_classes)
+    params, x = model.init(seed=1), torch.randn(4, *feature_shape)
+    vector_to_parameters(params, module.parameters())
+    torch.testing.assert_close(
+        model.logits(params, x), module.eval()(x), rtol=1e-4, atol=1e-5
+    )  # float32, sums of up to 3,136 terms in another order
+
+
+@pytest.mark.parametrize(("settings", "feature_shape", "num_classes", "module"), SAME_MODELS)
+def test_initial_params_follow_the_distribution_of_pytorch(
+    settings, feature_shape, num_classes, module
+):
+    model = make(settings, feature_shape, num_classes)
+    ours = views(model.init(seed=3), model.shapes)
+    for part, parameter in zip(ours, module.parameters(), strict=True):
+        assert part.shape == parameter.shape
+    for weight, bias in zip(ours[::2], ours[1::2], strict=True):
+        bound = 1 / math.sqrt(weight[0].numel())
+        assert 0.5 * bound < weight.abs().max() <= bound
+        assert bias.abs().max() <= bound
+        # The variance of a uniform distribution; weights have hundreds of values and more.
+        assert weight.var().item() == pytest.approx(bound**2 / 3, rel=0.2)
+
+
+def test_initial_params_depend_on_the_seed_alone():
+    model = make({"name": "mlp"}, (64,), 10)
+    assert torch.equal(model.init(seed=5), model.init(seed=5))
+    assert not torch.equal(model.init(seed=5), model.init(seed=6))
+
+
+@pytest.mark.parametrize("name", ["conv2", "conv4"])
+@pytest.mark.parametrize("feature_shape", [(1, 8, 8), (60,)])
+def test_a_convolution_that_does_not_fit_the_data_is_refused(name, feature_shape):
+    with pytest.raises(ConfigError, match=rf"`{name}` needs images.*`mlp` and `logistic`"):
+        make({"name": name}, feature_shape, 10)
+
+
+def test_the_smallest_images_are_accepted():
+    assert make({"name": "conv4"}, (3, 16, 16), 10).logits
+    with pytest.raises(ConfigError, match="at least 16 pixels"):
+        make({"name": "conv4"}, (3, 15, 16), 10)
+
+
+def test_an_unknown_model_is_refused_by_name():
+    with pytest.raises(ValidationError, match="unknown model `conv3`; did you mean `conv"):
+        make({"name": "conv3"}, IMAGE, 10)
+    with pytest.raises(ValidationError, match="given as its `name`"):
+        make("mlp", IMAGE, 10)
+
+
+class Tanh(Hyperparameters):
+    name: str = "tanh"
+    hidden: int = 5
+
+
+def tanh_module(hidden):
+    return nn.Sequential(nn.Flatten(), nn.Linear(6, hidden), nn.Tanh(), nn.Linear(hidden, 3))
+
+
+@pytest.fixture
+def _tanh_registered(monkeypatch):
+    monkeypatch.setattr(models, "REGISTRY", dict(models.REGISTRY))
+    models.register(
+        Tanh,
+        lambda config, shape, classes: models.from_module(
+            lambda: tanh_module(config.hidden), shape
+        ),
+    )
+
+
+@pytest.mark.usefixtures("_tanh_registered")
+def test_a_users_module_becomes_a_model_by_name():
+    model = make({"name": "tanh", "hidden": 4}, (6,), 3)
+    params, x, module = model.init(seed=2), torch.randn(7, 6), tanh_module(4)
+    vector_to_parameters(params, module.parameters())
+    torch.testing.assert_close(model.logits(params, x), module(x))
+    assert torch.equal(params, model.init(seed=2))
+    assert not torch.equal(params, model.init(seed=3))
+
+
+@pytest.mark.usefixtures("_tanh_registered")
+def test_a_model_cannot_take_the_name_of_another():
+    class Other(Hyperparameters):
+        name: str = "tanh"
+
+    with pytest.raises(UserError, match="`tanh` exists already"):
+        models.register(Other, lambda *_: None)
+
+
+def test_a_module_with_buffers_is_refused():
+    with pytest.raises(ConfigError, match=r"has buffers \(1.running_mean.*GroupNorm"):
+        models.from_module(lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), (4,))
+
+
+def test_a_module_with_dropout_is_refused():
+    with pytest.raises(ConfigError, match=r"has dropout \(1\).*masks"):
+        models.from_module(lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), (4,))
+
+
+@pytest.mark.parametrize(
+    ("settings", "feature_shape"),
+    [({"name": "mlp", "hidden": [7, 5]}, (6,)), ({"name": "conv2"}, (1, 12, 12))],
+)
+def test_a_block_has_the_gradients_of_its_clients(settings, feature_shape):
+    """On a GPU convolutional clients go through `vmap`; on a CPU nothing else uses it."""
+    model = make(settings, feature_shape, 4)
+    params = torch.stack([model.init(seed) for seed in range(3)])
+    masks = []
+    if model.dropout:
+        masks = [torch.randint(0, 2, (3, 5, *shape)).float() for shape in model.dropout.shapes]
+    weight = torch.tensor([[1 / 5] * 5, [1 / 3] * 3 + [0] * 2, [1] + [0] * 4])
+    batch = Batch(torch.randn(3, 5, *feature_shape), torch.randint(0, 4, (3, 5)), weight, masks)
+
+    def gradient(clients):
+        target = torch.zeros_like(params[clients])
+        some = Batch(*(field[clients] for field in batch[:3]), [mask[clients] for mask in masks])
+        model.add_gradient(
+            views(target, model.shapes), views(params[clients], model.shapes), some,
+            keep=0.0, scale=1.0,
+        )  # fmt: skip
+        return target
+
+    one_by_one = torch.cat([gradient(slice(client, client + 1)) for client in range(3)])
+    torch.testing.assert_close(gradient(slice(0, 3)), one_by_one, rtol=1e-4, atol=1e-6)
+    assert one_by_one.norm(dim=1).min() > 0
+
+
+def test_an_example_keeps_the_inputs_of_layers_for_the_backward_pass():
+    model = models.from_module(lambda: tanh_module(5), (6,))
+    assert model.activations == 6 + 5 + 5  # of the first layer, of tanh, of the second layer
