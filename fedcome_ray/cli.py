@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from fedcome_ray.errors import FedcomeError, UserError
 
@@ -131,15 +132,14 @@ def quiet_ray() -> None:
 
 
 @contextmanager
-def stderr_to(log: Path) -> Iterator[int]:
+def stderr_to(log: Path) -> Iterator[IO[str]]:
     """Send what libraries and their child processes print to a log; yields the real stderr."""
     sys.stderr.flush()
-    real = os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield real
-    finally:
-        sys.stderr.flush()
-        os.dup2(real, 2)
-        os.close(real)
+    with os.fdopen(os.dup(2), "w") as real:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        try:
+            yield real
+        finally:
+            sys.stderr.flush()
+            os.dup2(real.fileno(), 2)

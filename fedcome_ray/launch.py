@@ -1,7 +1,6 @@
 """A launch: the pending trials of a grid on Ray Tune, watched, tracked and summed up."""
 
 import io
-import os
 import shutil
 import tempfile
 import time
@@ -19,14 +18,13 @@ from rich.table import Table
 
 from fedcome_ray import cli, cluster, datasets, plan
 from fedcome_ray.config import Trial
-from fedcome_ray.errors import UserError
 from fedcome_ray.population import Population
 from fedcome_ray.progress import Progress
 from fedcome_ray.provenance import provenance
 from fedcome_ray.summary import result_table
 from fedcome_ray.tracking import Tracker, check_uri
 from fedcome_ray.trainable import TrialActor
-from fedcome_ray.trial import read_result
+from fedcome_ray.trial import check_fits, read_result
 
 # Restarts of a trial whose process or node died; its own errors are not repeated.
 MAX_DEATHS = 5
@@ -97,7 +95,7 @@ def launch(request: Request, out: Console) -> int:
     log.parent.mkdir(exist_ok=True)
 
     with cli.stderr_to(log) as stderr:
-        console = Console(file=os.fdopen(os.dup(stderr), "w"))
+        console = Console(file=stderr)
         tags = {"grid": request.grid_name, "profile": request.profile, "launch": name}
         artifacts = request.output / "artifacts"
         tracker = Tracker(request.tracking_uri, request.grid_name, artifacts, tags)
@@ -121,16 +119,13 @@ def launch(request: Request, out: Console) -> int:
 
 
 def load_populations(request: Request) -> dict[str, Population]:
-    """The population of each data configuration, so that bad data is found before Ray starts."""
+    """The population of each data configuration; what does not fit is found before Ray starts."""
     populations: dict[str, Population] = {}
     for trial in request.trials:
         key = trial.data.model_dump_json()
         if key not in populations:
             populations[key] = datasets.load(trial.data, request.data_dir)
-        try:
-            trial.cohort_size_of(populations[key].num_clients)
-        except ValueError as error:
-            raise UserError(str(error)) from None
+        check_fits(trial, populations[key])
     return populations
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from fedcome_ray import cli, datasets, grid, models, plan
+from fedcome_ray import cli, datasets, grid, plan
 from fedcome_ray.config import Trial, parse_trial
 from fedcome_ray.errors import UserError
 from fedcome_ray.federation import LocalShards, Shards
@@ -22,7 +22,7 @@ from fedcome_ray.population import Population
 from fedcome_ray.progress import Progress
 from fedcome_ray.provenance import provenance
 from fedcome_ray.tracking import Tracker, check_uri
-from fedcome_ray.trial import TrialRun, exclusive, read_result
+from fedcome_ray.trial import TrialRun, check_fits, exclusive, read_result
 
 EXPERIMENT = "run"  # the MLflow experiment of trials that belong to no grid
 REPORT_SECONDS = 0.5
@@ -50,7 +50,12 @@ def run_single(request: SingleRequest, out: Console) -> None:
     trial = make_trial(request, init_params)
     check_uri(request.tracking_uri)
     population = datasets.load(trial.data, request.data_dir)
-    check_fits(trial, population, init_params)
+    model = check_fits(trial, population)
+    if init_params is not None and init_params.shape != (model.dim,):
+        raise UserError(
+            f"--init-model: the file has params of shape {list(init_params.shape)}, "
+            f"the model `{name_of(trial.model)}` needs [{model.dim}]"
+        )
     folder = request.output / "trials" / trial.folder_name
     if read_result(folder) is None:
         with ExitStack() as stack:
@@ -81,20 +86,6 @@ def read_params(path: Path) -> torch.Tensor:
     if "params" not in tensors:
         raise UserError(f"--init-model: `{path}` has no tensor `params`; it has {list(tensors)}")
     return tensors["params"]
-
-
-def check_fits(trial: Trial, population: Population, init_params: torch.Tensor | None) -> None:
-    """Refuse a cohort or a start that does not fit the population."""
-    try:
-        trial.cohort_size_of(population.num_clients)
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    model = models.build(trial.model, population.feature_shape, population.num_classes)
-    if init_params is not None and init_params.shape != (model.dim,):
-        raise UserError(
-            f"--init-model: the file has params of shape {list(init_params.shape)}, "
-            f"the model `{name_of(trial.model)}` needs [{model.dim}]"
-        )
 
 
 @contextmanager

@@ -29,8 +29,9 @@ from safetensors.numpy import save_file
 
 from fedcome_ray import checkpoint, models
 from fedcome_ray.config import Trial
-from fedcome_ray.errors import FedcomeError, ShardError
+from fedcome_ray.errors import ConfigError, FedcomeError, ShardError
 from fedcome_ray.federation import RoundRecord, Shards, run_round
+from fedcome_ray.models.model import Model
 from fedcome_ray.population import Population
 from fedcome_ray.server import Server
 
@@ -209,6 +210,15 @@ class TrialRun:
         with (self.folder / ROUNDS).open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in self.lines[self._num_written :])
         self._num_written = len(self.lines)
+
+
+def check_fits(trial: Trial, population: Population) -> Model:
+    """The trial's model; refuse a model or a cohort that does not fit the population."""
+    try:
+        trial.cohort_size_of(population.num_clients)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return models.build(trial.model, population.feature_shape, population.num_classes)
 
 
 def as_line(record: RoundRecord) -> Line:

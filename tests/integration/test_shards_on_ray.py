@@ -147,5 +147,5 @@ def test_a_machine_that_no_node_can_host_is_refused(cluster: Any) -> None:
 
     with pytest.raises(UserError, match="no node can host a bundle of 1000 CPU"):
         cluster.check_feasible(Machine(1, cpus_per_shard=1000))
-    with pytest.raises(UserError, match="0.25 GPU"):
+    with pytest.raises(UserError, match=r"0\.25 GPU"):
         cluster.check_feasible(Machine(1, cpus_per_shard=0.1, gpus_per_shard=0.25))
