@@ -50,8 +50,8 @@ class Population(NamedTuple):
         return self.train.examples.x.shape[1:]
 
 
-class Description(NamedTuple):
-    """The sizes of a population, known without its examples."""
+class Shape(NamedTuple):
+    """What can be said of a population without reading its examples."""
 
     feature_shape: tuple[int, ...]
     num_classes: int

@@ -1,5 +1,6 @@
 """Datasets by name: from a configuration to the population it describes."""
 
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +25,10 @@ from fedcome_ray.datasets.published import FACTS
 from fedcome_ray.errors import DataError
 from fedcome_ray.partition import label_matched, partition
 from fedcome_ray.population import (
-    Description,
     Examples,
     Indices,
     Population,
+    Shape,
     Split,
     split,
     split_in_order,
@@ -39,11 +40,11 @@ __all__ = [
     "Cifar10",
     "Cifar100",
     "DataConfig",
-    "Description",
     "Digits",
     "Femnist",
     "Mnist",
     "Npz",
+    "Shape",
     "Synthetic",
     "check_available",
     "describe",
@@ -64,10 +65,8 @@ def load(config: AnyDataset, data_dir: Path | None = None) -> Population:
         case Digits():
             return _share_out(config, *_digits(), num_classes=10)
         case _:
-            facts = FACTS[config.dataset]
-            arrays = sources.open_arrays(config.dataset, sources.data_folder(data_dir))
-            train, test = (Examples(facts.normalise(side.x), side.y) for side in arrays)
-            return _share_out(config, train, test, facts.num_classes)
+            train, test = _images(config.dataset, sources.data_folder(data_dir))
+            return _share_out(config, train, test, FACTS[config.dataset].num_classes)
 
 
 def check_available(config: AnyDataset, data_dir: Path | None = None) -> None:
@@ -78,7 +77,7 @@ def check_available(config: AnyDataset, data_dir: Path | None = None) -> None:
         sources.check_available(config.dataset, sources.data_folder(data_dir))
 
 
-def describe(config: AnyDataset) -> Description:
+def describe(config: AnyDataset) -> Shape:
     """Sizes for estimates; of FEMNIST, whose writers vary, those of the paper."""
     match config:
         case Synthetic():
@@ -86,19 +85,17 @@ def describe(config: AnyDataset) -> Description:
         case Npz():
             return federated_npz.describe(config.path)
         case Digits():
-            return Description((1, 8, 8), 10, 1438, 359, config.num_clients)
+            return Shape((1, 8, 8), 10, 1438, 359, config.num_clients)
         case Femnist():
             facts = FACTS["femnist"]
             all_writers = facts.num_writers or 1
             num_clients = config.num_clients or all_writers
             num_train = facts.num_train * num_clients // all_writers
             num_test = facts.num_test * num_clients // all_writers
-            return Description(
-                facts.feature_shape, facts.num_classes, num_train, num_test, num_clients
-            )
+            return Shape(facts.feature_shape, facts.num_classes, num_train, num_test, num_clients)
         case _:
             facts = FACTS[config.dataset]
-            return Description(*facts[:4], num_clients=config.num_clients)
+            return Shape(*facts[:4], num_clients=config.num_clients)
 
 
 def _digits() -> tuple[Examples, Examples]:
@@ -110,6 +107,17 @@ def _digits() -> tuple[Examples, Examples]:
     # Every fifth image is for testing: the file is ordered by writer, a cut would separate them.
     is_test = np.arange(len(y)) % 5 == 4
     return Examples(x[~is_test], y[~is_test]), Examples(x[is_test], y[is_test])
+
+
+@lru_cache(maxsize=1)
+def _images(name: str, folder: Path) -> tuple[Examples, Examples]:
+    """Remembered, so that the partitions of one grid share their examples."""
+    facts, arrays = FACTS[name], sources.open_arrays(name, folder)
+    train, test = (Examples(facts.normalise(side.x), side.y) for side in arrays)
+    for examples in (train, test):
+        examples.x.flags.writeable = False
+        examples.y.flags.writeable = False
+    return train, test
 
 
 def _share_out(config: Pooled, train: Examples, test: Examples, num_classes: int) -> Population:
