@@ -50,7 +50,7 @@ class Population(NamedTuple):
         return self.train.examples.x.shape[1:]
 
 
-class Shape(NamedTuple):
+class Description(NamedTuple):
     """What can be said of a population without reading its examples."""
 
     feature_shape: tuple[int, ...]

@@ -25,10 +25,10 @@ from fedcome_ray.datasets.published import FACTS
 from fedcome_ray.errors import DataError
 from fedcome_ray.partition import label_matched, partition
 from fedcome_ray.population import (
+    Description,
     Examples,
     Indices,
     Population,
-    Shape,
     Split,
     split,
     split_in_order,
@@ -40,11 +40,11 @@ __all__ = [
     "Cifar10",
     "Cifar100",
     "DataConfig",
+    "Description",
     "Digits",
     "Femnist",
     "Mnist",
     "Npz",
-    "Shape",
     "Synthetic",
     "check_available",
     "describe",
@@ -77,7 +77,7 @@ def check_available(config: AnyDataset, data_dir: Path | None = None) -> None:
         sources.check_available(config.dataset, sources.data_folder(data_dir))
 
 
-def describe(config: AnyDataset) -> Shape:
+def describe(config: AnyDataset) -> Description:
     """Sizes for estimates; of FEMNIST, whose writers vary, those of the paper."""
     match config:
         case Synthetic():
@@ -85,17 +85,19 @@ def describe(config: AnyDataset) -> Shape:
         case Npz():
             return federated_npz.describe(config.path)
         case Digits():
-            return Shape((1, 8, 8), 10, 1438, 359, config.num_clients)
+            return Description((1, 8, 8), 10, 1438, 359, config.num_clients)
         case Femnist():
             facts = FACTS["femnist"]
             all_writers = facts.num_writers or 1
             num_clients = config.num_clients or all_writers
             num_train = facts.num_train * num_clients // all_writers
             num_test = facts.num_test * num_clients // all_writers
-            return Shape(facts.feature_shape, facts.num_classes, num_train, num_test, num_clients)
+            return Description(
+                facts.feature_shape, facts.num_classes, num_train, num_test, num_clients
+            )
         case _:
             facts = FACTS[config.dataset]
-            return Shape(*facts[:4], num_clients=config.num_clients)
+            return Description(*facts[:4], num_clients=config.num_clients)
 
 
 def _digits() -> tuple[Examples, Examples]:

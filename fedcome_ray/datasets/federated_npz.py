@@ -14,7 +14,7 @@ from fedcome_ray.datasets import npz_files
 from fedcome_ray.datasets.checks import check_clients, check_lengths, check_numbers
 from fedcome_ray.datasets.npz_files import AnyArray
 from fedcome_ray.errors import DataError
-from fedcome_ray.population import Examples, Population, Shape, Split, split_by_client
+from fedcome_ray.population import Description, Examples, Population, Split, split_by_client
 
 NUMBERS = ("y_train", "client_train", "y_test", "client_test")
 
@@ -38,13 +38,13 @@ def load(path: Path) -> Population:
     return Population(split("train"), split("test"), num_classes)
 
 
-def describe(path: Path) -> Shape:
+def describe(path: Path) -> Description:
     """From labels, clients and the header of the examples."""
     numbers = npz_files.read(path, NUMBERS)
     num_classes, num_clients = check(path, numbers)
     totals = len(numbers["y_train"]), len(numbers["y_test"])
     shape = npz_files.shape(path, "x_train")[1:]
-    return Shape(shape, num_classes, *totals, num_clients)
+    return Description(shape, num_classes, *totals, num_clients)
 
 
 def check(path: Path, arrays: dict[str, AnyArray]) -> tuple[int, int]:

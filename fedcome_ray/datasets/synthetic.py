@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcome_ray.datasets.configs import Synthetic
-from fedcome_ray.population import Examples, Indices, Population, Shape, split_in_order
+from fedcome_ray.population import Description, Examples, Indices, Population, split_in_order
 from fedcome_ray.randomness import Stream, generator
 
 BLOCK = 1024  # clients drawn together: bounds the memory for their models
@@ -46,10 +46,10 @@ def draw_sizes(config: Synthetic, rng: np.random.Generator) -> Sizes:
     return Sizes(train, np.maximum(1, train // 5))
 
 
-def describe(config: Synthetic) -> Shape:
+def describe(config: Synthetic) -> Description:
     sizes = draw_sizes(config, generator(config.seed, Stream.DATA))
     totals = int(sizes.train.sum()), int(sizes.test.sum())
-    return Shape((config.num_features,), config.num_classes, *totals, config.num_clients)
+    return Description((config.num_features,), config.num_classes, *totals, config.num_clients)
 
 
 class Models(NamedTuple):

@@ -14,7 +14,7 @@ from fedcome_ray.partition import ClassesPerClient, Ring2, Shards
 
 
 def sizes(population):
-    return datasets.Shape(
+    return datasets.Description(
         population.feature_shape,
         population.num_classes,
         len(population.train.order),

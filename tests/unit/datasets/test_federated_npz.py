@@ -61,7 +61,7 @@ def test_bytes_are_pixels(write):
 
 def test_it_is_described_without_reading_its_examples(write):
     description = datasets.describe(write())
-    assert description == datasets.Shape((5,), 4, num_train=7, num_test=3, num_clients=3)
+    assert description == datasets.Description((5,), 4, num_train=7, num_test=3, num_clients=3)
 
 
 @pytest.mark.parametrize(
