@@ -43,6 +43,10 @@ SET_HELP = "as in a grid, for instance data.num_clients=20; may be repeated"
 
 CLIENTS_LISTED = 10
 
+# What is printed contains paths, in which brackets mean nothing.
+OUT = Console(markup=False, highlight=False)
+ERR = Console(markup=False, highlight=False, stderr=True)
+
 Command = Callable[[argparse.Namespace], None]
 
 
@@ -56,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130  # as the shell does; a download goes on when it is asked for again
     except UserError as error:
-        Console(stderr=True).print(str(error), markup=False, highlight=False, soft_wrap=True)
+        ERR.print(str(error), soft_wrap=True)
         return 2
     return 0
 
@@ -113,7 +117,7 @@ def list_datasets(options: argparse.Namespace) -> None:
         sizes = describe(parse(name))
         numbers = (sizes.num_train, sizes.num_test, sizes.num_classes, sizes.num_clients)
         table.add_row(name, sources.state(name, folder), *(f"{number:,}" for number in numbers))
-    Console().print(table)
+    OUT.print(table)
 
 
 def download(options: argparse.Namespace) -> None:
@@ -149,7 +153,7 @@ def import_dataset(options: argparse.Namespace) -> None:
     (name,) = _published([options.name])
     _say(name, sources.import_arrays(name, options.origin, folder), f"packed in {folder}")
     if name == "cifar100":
-        Console().print("cifar100: the sizes are right; no checksum of its arrays is known")
+        OUT.print("cifar100: the sizes are right; no checksum of its arrays is known")
 
 
 def verify(options: argparse.Namespace) -> None:
@@ -193,7 +197,7 @@ def show(options: argparse.Namespace) -> None:
         summary.add_row(name, value)
     path = options.out or Path(f"{Path(config.dataset.removeprefix('npz:')).stem}.png")
     overview.draw(counts, title, path)
-    Console().print(title, table, summary, f"picture: {path}", soft_wrap=True)
+    OUT.print(title, table, summary, f"picture: {path}", soft_wrap=True)
 
 
 def _published(names: Sequence[str]) -> list[str]:
@@ -207,14 +211,9 @@ def _published(names: Sequence[str]) -> list[str]:
 
 
 def _say(name: str, arrays: "Arrays", state: str) -> None:
-    from fedcome_ray.datasets.published import FACTS
+    from fedcome_ray.datasets import sources
 
-    num_train, num_test = (len(side.y) for side in arrays)
-    text = f"{name}: {state}, {num_train:,} training and {num_test:,} test examples"
-    if FACTS[name].num_writers:
-        writers = 1 + arrays.train.clients.max()
-        text += f" of {writers} writers (the paper has {FACTS[name].num_writers})"
-    Console().print(text, highlight=False, soft_wrap=True)
+    OUT.print(f"{name}: {state}, {sources.summary(name, arrays)}", soft_wrap=True)
 
 
 if __name__ == "__main__":
