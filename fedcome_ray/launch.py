@@ -110,11 +110,10 @@ def launch(request: Request, out: Console) -> int:
                     tracker.wait_until_open()
                     outcome = run_trials(request, pending, populations, tracker, console)
             tracker.wait_until_open()
-            table = summarise(request)
-            tracker.launch_ended(*launch_record(request, pending, outcome, table))
+            tracker.launch_ended(*launch_record(request, pending, outcome))
         finally:
             tracker.close()
-    out.print(table)
+    show_results(request, out)
     return conclude(request, pending, outcome, tracker, out, log)
 
 
@@ -143,7 +142,7 @@ def run_trials(
     console.print(f"{len(trials)} trials, {plan.words(layout)}", highlight=False)
     trainable = tune.with_parameters(
         TrialActor,
-        populations={key: cluster.share(value) for key, value in populations.items()},
+        populations=cluster.share(populations),
         machine=layout.machine,
         trials_folder=request.output / "trials",
         plugins=list(request.plugins),
@@ -241,22 +240,24 @@ class Listener(tune.Callback):
         self._tracker.trial_ended(trial, status, self._request.folder(trial))
 
 
-def summarise(request: Request) -> Table:
+def show_results(request: Request, out: Console) -> None:
     """The accuracy of all finished trials of the request, whichever launch ran them."""
     results = {trial.key: request.result(trial) for trial in request.trials}
     accuracy = {key: r["final"]["accuracy/test"] for key, r in results.items() if r is not None}
     names = sorted({trial.data.dataset for trial in request.trials})
     rounds = sorted({trial.rounds for trial in request.trials})
-    caption = (
+    out.print(result_table(request.trials, accuracy))
+    out.print(
         f"grid {request.grid_name}, profile {request.profile}, {', '.join(names)}, "
         f"{'/'.join(map(str, rounds))} rounds, {len({t.seed for t in request.trials})} seed(s), "
-        f"{len(accuracy)} of {len(request.trials)} trials, commit {provenance()['commit'][:10]}"
+        f"{len(accuracy)} of {len(request.trials)} trials, commit {provenance()['commit'][:10]}",
+        soft_wrap=True,
+        highlight=False,
     )
-    return result_table(request.trials, accuracy, caption)
 
 
 def launch_record(
-    request: Request, pending: Sequence[Trial], outcome: Outcome, table: Table
+    request: Request, pending: Sequence[Trial], outcome: Outcome
 ) -> tuple[dict[str, Any], dict[str, float], dict[str, str]]:
     """What the launch itself leaves in MLflow: parameters, metrics, texts."""
     params = {"trials": len(request.trials), "pending": len(pending), "profile": request.profile}
@@ -267,7 +268,7 @@ def launch_record(
         **{f"launch/{name}": value for name, value in outcome.phases.items()},
     }
     recorder = Console(record=True, width=160, file=io.StringIO())
-    recorder.print(table)
+    show_results(request, recorder)
     failures = "\n".join(f"{key}: {why}" for key, why in outcome.failures.items())
     return params, metrics, {"results.txt": recorder.export_text(), "failures.txt": failures}
 

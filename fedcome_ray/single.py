@@ -111,7 +111,8 @@ def shards_of(request: SingleRequest, trial: Trial, population: Population) -> I
         )
         cluster.check_feasible(layout.machine)
         pool = cluster.ShardPool(layout.machine)
-        yield cluster.RayShards(trial, cluster.share(population), pool, request.plugins)
+        shared = cluster.share({"": population})[""]
+        yield cluster.RayShards(trial, shared, pool, request.plugins)
 
 
 def follow(run: TrialRun, request: SingleRequest, num_clients: int) -> None:

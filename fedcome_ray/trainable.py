@@ -15,7 +15,7 @@ import torch
 from ray import tune
 
 from fedcome_ray import methods
-from fedcome_ray.cluster import RayShards, ShardPool
+from fedcome_ray.cluster import RayShards, ShardPool, SharedPopulation
 from fedcome_ray.config import Trial
 from fedcome_ray.errors import FedcomeError
 from fedcome_ray.plan import Machine
@@ -39,7 +39,7 @@ class TrialActor(tune.Trainable):
         self,
         config: dict[str, Any],
         *,
-        populations: dict[str, Any],
+        populations: dict[str, SharedPopulation],
         machine: Machine,
         trials_folder: Path,
         plugins: list[str],

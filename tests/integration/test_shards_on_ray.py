@@ -40,8 +40,8 @@ def population() -> Population:
 
 
 @pytest.fixture(scope="module")
-def population_ref(cluster: Any, population: Population) -> Any:
-    return cluster.share(population)
+def shared(cluster: Any, population: Population) -> Any:
+    return cluster.share({"digits": population})["digits"]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_the_number_of_shards_does_not_change_a_bit(
     sampler: str,
     cluster: Any,
     population: Population,
-    population_ref: Any,
+    shared: Any,
     pools: Any,
     tmp_path: Path,
 ) -> None:
@@ -79,7 +79,7 @@ def test_the_number_of_shards_does_not_change_a_bit(
     in_process = TrialRun(trial, population, LocalShards(trial, population), tmp_path / "local")
     digest, metrics = run_to_the_end(in_process)
     for num_shards, pool in pools.items():
-        shards = cluster.RayShards(trial, population_ref, pool)
+        shards = cluster.RayShards(trial, shared, pool)
         run = TrialRun(trial, population, shards, tmp_path / str(num_shards))
         on_ray, metrics_on_ray = run_to_the_end(run)
         assert on_ray == digest
@@ -91,7 +91,7 @@ def test_the_death_of_a_shard_does_not_change_a_bit(
     method: str,
     cluster: Any,
     population: Population,
-    population_ref: Any,
+    shared: Any,
     pools: Any,
     tmp_path: Path,
 ) -> None:
@@ -100,7 +100,7 @@ def test_the_death_of_a_shard_does_not_change_a_bit(
     digest, metrics = run_to_the_end(undisturbed)
 
     pool = pools[2]
-    shards = cluster.RayShards(trial, population_ref, pool)
+    shards = cluster.RayShards(trial, shared, pool)
     run = TrialRun(trial, population, shards, tmp_path / "disturbed")
     for _ in range(3):
         run._add(run._run_round())
@@ -114,29 +114,42 @@ def test_the_death_of_a_shard_does_not_change_a_bit(
     assert comparable(metrics_on_ray) == comparable(metrics)
 
 
+def test_partitions_of_one_dataset_share_its_examples(cluster: Any) -> None:
+    coarse, fine = (
+        datasets.parse({"dataset": "digits", "partition": {"classes": classes}})
+        for classes in (2, 4)
+    )
+    one = datasets.load(coarse)
+    other = datasets.load(fine)._replace(train=one.train, test=one.test)
+    shared = cluster.share({"one": one, "other": other})
+    assert shared["one"].examples == shared["other"].examples
+    fetched = shared["one"].fetch()
+    assert np.array_equal(fetched.train.examples.x, one.train.examples.x)
+    assert not fetched.train.examples.x.flags.owndata
+
+
 def test_training_leaves_the_shared_population_as_it_was(
-    cluster: Any, population_ref: Any, pools: Any, tmp_path: Path
+    cluster: Any, shared: Any, pools: Any, tmp_path: Path
 ) -> None:
     def digest() -> str:
-        shared: Population = ray.get(population_ref)
-        return hashlib.sha256(
-            b"".join(np.ascontiguousarray(array).tobytes() for array in shared.train.examples)
-        ).hexdigest()
+        examples = shared.fetch().train.examples
+        content = b"".join(np.ascontiguousarray(array).tobytes() for array in examples)
+        return hashlib.sha256(content).hexdigest()
 
     before = digest()
     trial = trial_of("feddc")
-    shards = cluster.RayShards(trial, population_ref, pools[2])
+    shards = cluster.RayShards(trial, shared, pools[2])
     run_to_the_end(TrialRun(trial, shards.population, shards, tmp_path))
     assert digest() == before
 
 
 def test_an_error_of_a_client_keeps_its_type_and_names_the_clients(
-    cluster: Any, population: Population, population_ref: Any, pools: Any, tmp_path: Path
+    cluster: Any, population: Population, shared: Any, pools: Any, tmp_path: Path
 ) -> None:
     from fedcome_ray.errors import DivergenceError
 
     trial = trial_of("fedavg", local={**LOCAL, "lr": 1e30, "lr_decay": 1.0})
-    shards = cluster.RayShards(trial, population_ref, pools[2])
+    shards = cluster.RayShards(trial, shared, pools[2])
     run = TrialRun(trial, population, shards, tmp_path)
     with pytest.raises(DivergenceError, match=r"round 0: the updates of clients \[\d"):
         run.advance(60)
