@@ -20,6 +20,7 @@ pytestmark = [
 ]
 
 ROUNDS = 8
+LONG = 400
 GRID: dict[str, Any] = {
     "description": "Three methods, one of which diverges.",
     "base": {
@@ -162,14 +163,28 @@ def test_a_second_store_gets_what_was_finished_before(first: Any, folder: Path) 
     assert len(client.get_metric_history(run_.info.run_id, "accuracy/test")) == ROUNDS
 
 
+@pytest.fixture(scope="module")
+def long_grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = {**GRID["base"], "rounds": LONG, "eval_every": 4}
+    axes = {"method": [{"name": "scaffold"}], "seed": [0]}
+    return write_grid(tmp_path_factory.mktemp("long"), base=base, axes=axes)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(long_grid: Path) -> tuple[Any, list[Any]]:
+    output = long_grid.parent / "undisturbed"
+    assert tune(long_grid, output).returncode == 0
+    return final(output)
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_an_interrupted_grid_goes_on_to_the_same_numbers(how: signal.Signals, folder: Path) -> None:
+def test_an_interrupted_grid_goes_on_to_the_same_numbers(
+    how: signal.Signals, long_grid: Path, undisturbed: tuple[Any, list[Any]]
+) -> None:
     from mlflow import MlflowClient
 
-    base = {**GRID["base"], "rounds": 400, "eval_every": 4}
-    grid = write_grid(folder, base=base, axes={"method": [{"name": "scaffold"}], "seed": [0]})
-    output = folder / f"interrupted-{how.name}"
-    process = start("fedcome_ray.tune", "--grid", str(grid), "--output", str(output))
+    output = long_grid.parent / how.name
+    process = start("fedcome_ray.tune", "--grid", str(long_grid), "--output", str(output))
     wait_for_rounds(output)
     process.send_signal(how)
     said, _ = process.communicate(timeout=120)
@@ -178,16 +193,14 @@ def test_an_interrupted_grid_goes_on_to_the_same_numbers(how: signal.Signals, fo
         assert "the same command goes on" in said
     assert not list(output.glob("trials/*/result.json"))
 
-    assert tune(grid, output).returncode == 0
-    undisturbed = folder / "undisturbed"
-    assert tune(grid, undisturbed).returncode == 0
-    assert final(output) == final(undisturbed)
+    assert tune(long_grid, output).returncode == 0
+    assert final(output) == undisturbed
     client = MlflowClient(f"sqlite:///{output / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("small")
     assert experiment is not None
     (run_,) = trials_of(list(client.search_runs([experiment.experiment_id])))
     steps = [m.step for m in client.get_metric_history(run_.info.run_id, "seconds/round")]
-    assert sorted(steps) == list(range(400))
+    assert sorted(steps) == list(range(LONG))
     assert run_.info.status == "FINISHED"
 
 
