@@ -8,8 +8,11 @@ in it, its proposals are dropped and the repetition sees what the first attempt 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from fedcome_ray.checkpoint import Arrays
 
 
 class ClientStates:
@@ -47,19 +50,24 @@ class ClientStates:
         if self._fields:
             self._proposed.append((clients, state))
 
-    def export(self) -> tuple[Tensor, list[Tensor]]:
-        """Clients that have a state, in increasing order, and their rows.
+    def export(self) -> Arrays:
+        """Clients that have a state, in increasing order, and a row for each, by field.
 
         For a checkpoint between two rounds, so what the last round proposed is valid.
         """
         self._accept()
         clients = sorted(self._rows)
-        rows = torch.tensor([self._rows[client] for client in clients], dtype=torch.int64)
-        return torch.tensor(clients, dtype=torch.int64), [field[rows] for field in self._fields]
+        rows = [self._rows[client] for client in clients]
+        names = self._fresh._fields
+        fields = {name: f[rows].numpy() for name, f in zip(names, self._fields, strict=True)}
+        return {"ids": np.array(clients, np.int64), **fields}
 
-    def restore(self, clients: Tensor, fields: list[Tensor]) -> None:
-        """The inverse of `export`, for the clients given."""
-        self._write(clients, fields)
+    def restore(self, states: Arrays) -> None:
+        """Remember what `export` gave and nothing else."""
+        self._rows, self._proposed, self._round = {}, [], -1
+        if states:
+            fields = [torch.tensor(states[name]) for name in self._fresh._fields]
+            self._write(torch.tensor(states["ids"]), fields)
 
     def _accept(self) -> None:
         proposed, self._proposed = self._proposed, []

@@ -6,6 +6,7 @@ shards, CPUs and folders are not here, so the same trial has the same key everyw
 
 import hashlib
 import json
+import re
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -22,7 +23,7 @@ from pydantic import (
 from fedcome_ray.datasets import DataConfig, Digits
 from fedcome_ray.device import Precision
 from fedcome_ray.errors import ConfigError, did_you_mean
-from fedcome_ray.hyperparameters import Hyperparameters
+from fedcome_ray.hyperparameters import Hyperparameters, name_of
 from fedcome_ray.methods import MethodConfig
 from fedcome_ray.methods.fedavg import FedAvg
 from fedcome_ray.models import MLP, ModelConfig
@@ -68,6 +69,8 @@ class Trial(Hyperparameters):
     """Rounds between evaluations; the last round is always evaluated."""
     eval_train_every: PositiveInt | None = None
     """Rounds between evaluations on the clients' training examples; unset, there are none."""
+    init_digest: str | None = None
+    """SHA-256 of the params that training starts from, where they do not come from the seed."""
 
     @model_validator(mode="after")
     def _check_cohort(self) -> Self:
@@ -108,8 +111,12 @@ class Trial(Hyperparameters):
     def name(self) -> str:
         """A short name for people: what varies in most grids."""
         share = f"m{self.cohort_size}" if self.cohort_size else f"p{self.participation or 1.0:g}"
-        method: Any = self.method
-        return f"{method.name}-{share}-{self.sampler.name}-s{self.seed}"
+        return f"{name_of(self.method)}-{share}-{self.sampler.name}-s{self.seed}"
+
+    @property
+    def folder_name(self) -> str:
+        """A name that is safe as a path and unique to these settings."""
+        return f"{re.sub(r'[^A-Za-z0-9._-]', '_', self.name)}-{self.key}"
 
 
 def parse_trial(settings: dict[str, Any]) -> Trial:

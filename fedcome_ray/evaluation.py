@@ -1,6 +1,6 @@
 """Evaluation of the server's params on every client's test examples, in one pooled pass."""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,9 +14,6 @@ from fedcome_ray.population import Indices
 # Examples are scored in chunks of this size whatever the number of shards: the last bits of a
 # matrix product depend on its shape, and results must not depend on the sharding.
 CHUNK = 512
-
-
-Side = Literal["test", "train"]
 
 
 class Scores(NamedTuple):

@@ -6,15 +6,17 @@ this process (`LocalShards`, below) or behind Ray actors (`fedcome_ray.cluster.R
 
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor
 
+from fedcome_ray.checkpoint import Arrays
 from fedcome_ray.config import Trial
 from fedcome_ray.evaluation import CHUNK, Metrics, Scores, metrics
 from fedcome_ray.methods.method import Cohort, Info, Report
-from fedcome_ray.population import Population
+from fedcome_ray.population import Population, Side, Split
 from fedcome_ray.server import Server
 from fedcome_ray.shard import Shard
 
@@ -25,7 +27,8 @@ class RoundRecord(NamedTuple):
     round_index: int
     cohort: Cohort
     info: Info
-    metrics: Metrics | None  # None in rounds that are not evaluated
+    metrics: Metrics | None  # on the test examples; None in rounds that are not evaluated
+    train_metrics: Metrics | None  # the same on the training examples
     seconds: dict[str, float]  # by phase
 
 
@@ -35,11 +38,22 @@ class Shards(Protocol):
     def train(self, received: Any, cohort: Cohort, round_index: int) -> Sequence[Report]:
         """Local training of the cohort: reports whose rows, joined, are in the cohort's order."""
 
-    def evaluate(self, params: Tensor) -> Metrics:
+    def evaluate(self, params: Tensor, side: Side = "test") -> Metrics:
         """Loss and accuracy of every client."""
 
+    def export_states(self) -> Arrays:
+        """What clients remember, for a checkpoint: their ids and a row for each, by field."""
 
-def run_round(server: Server, shards: Shards, *, evaluate: bool = True) -> RoundRecord:
+    def restore_states(self, states: Arrays) -> None:
+        """Make clients remember this and nothing else."""
+
+    def rebuild(self) -> None:
+        """Replace dead shards by new ones; what their clients remembered is lost."""
+
+
+def run_round(
+    server: Server, shards: Shards, *, evaluate: bool = True, evaluate_train: bool = False
+) -> RoundRecord:
     """Sample, train, aggregate, evaluate."""
     phases = Phases()
     round_index = server.state.round_index
@@ -51,10 +65,11 @@ def run_round(server: Server, shards: Shards, *, evaluate: bool = True) -> Round
     phases.end("train")
     info = server.step(cohort, reports)  # sampler learns; consensus or mean; server step
     phases.end("aggregate")
-    results = shards.evaluate(server.params) if evaluate else None  # every client's test set
+    test = shards.evaluate(server.params) if evaluate else None  # every client's test set
+    train = shards.evaluate(server.params, "train") if evaluate_train else None
     phases.end("evaluate")
 
-    return RoundRecord(round_index, cohort, info, results, phases.seconds)
+    return RoundRecord(round_index, cohort, info, test, train, phases.seconds)
 
 
 class Phases:
@@ -85,14 +100,26 @@ class LocalShards:
             if clients
         ]
 
-    def evaluate(self, params: Tensor) -> Metrics:
-        shares = split_chunks(self.population, len(self.shards))
+    def evaluate(self, params: Tensor, side: Side = "test") -> Metrics:
+        split = self.population.side(side)
+        shares = split_chunks(split, len(self.shards))
         scores = [
-            shard.evaluate(params, chunks)
+            shard.evaluate(params, chunks, side)
             for shard, chunks in zip(self.shards, shares, strict=True)
             if chunks
         ]
-        return join_scores(scores, self.population)
+        return join_scores(scores, split)
+
+    def export_states(self) -> Arrays:
+        return join_states([shard.states.export() for shard in self.shards])
+
+    def restore_states(self, states: Arrays) -> None:
+        shares = split_states(states, self.population.num_clients, len(self.shards))
+        for shard, share in zip(self.shards, shares, strict=True):
+            shard.states.restore(share)
+
+    def rebuild(self) -> None:
+        """Shards in this process do not die on their own."""
 
 
 def split_cohort(cohort: Cohort, num_clients: int, num_shards: int) -> list[Cohort]:
@@ -100,16 +127,31 @@ def split_cohort(cohort: Cohort, num_clients: int, num_shards: int) -> list[Coho
     owner = np.array(cohort) * num_shards // num_clients
     cuts = np.searchsorted(owner, np.arange(1, num_shards)).tolist()
     bounds = [0, *cuts, len(cohort)]
-    return [cohort[start:end] for start, end in zip(bounds, bounds[1:], strict=False)]
+    return [cohort[start:end] for start, end in pairwise(bounds)]
 
 
-def split_chunks(population: Population, num_shards: int) -> list[list[int]]:
-    """The chunks of pooled test examples that each shard scores."""
-    num_chunks = -(-len(population.test.order) // CHUNK)
+def split_states(states: Arrays, num_clients: int, num_shards: int) -> list[Arrays]:
+    """The part of the clients' states that belongs to each shard."""
+    clients = states.get("ids", np.empty(0, np.int64))
+    owners = np.array(clients) * num_shards // num_clients
+    return [
+        {name: array[owners == shard] for name, array in states.items()}
+        for shard in range(num_shards)
+    ]
+
+
+def join_states(parts: Sequence[Arrays]) -> Arrays:
+    """The inverse of `split_states`."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def split_chunks(split: Split, num_shards: int) -> list[list[int]]:
+    """The chunks of pooled examples that each shard scores."""
+    num_chunks = -(-len(split.order) // CHUNK)
     return [part.tolist() for part in np.array_split(np.arange(num_chunks), num_shards)]
 
 
-def join_scores(scores: Sequence[Scores], population: Population) -> Metrics:
+def join_scores(scores: Sequence[Scores], split: Split) -> Metrics:
     """Results per client from the scores of all shards, in the order of their chunks."""
     loss, correct = (np.concatenate(column) for column in zip(*scores, strict=True))
-    return metrics(Scores(loss, correct), population.test.offsets)
+    return metrics(Scores(loss, correct), split.offsets)

@@ -8,6 +8,8 @@ A grid file is the record of an experiment and can be read alone:
     profiles:                scaled-down variants; `set` and `axes` replace what they name
       quick: {set: {rounds: 20, data: {...}}, axes: {seed: [0]}}
 
+Names are dotted (`local.lr`). The axis `case` has values that are several settings at once.
+
 Later wins: defaults, `base`, the profile's `set`, axes, the command line's `--set`.
 """
 
@@ -108,6 +110,9 @@ def assign(settings: Settings, values: Iterable[tuple[str, Any]]) -> None:
     `method.name=fedavg` on `{name: fedprox, mu: 0.1}` leaves `{name: fedavg}`.
     """
     for name, value in values:
+        if name == "case":
+            assign(settings, value.items())
+            continue
         *path, last = name.split(".")
         place = settings
         for part in path:

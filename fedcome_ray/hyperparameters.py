@@ -11,3 +11,8 @@ class Hyperparameters(BaseModel):
     """Frozen, typed, and closed: an unknown field is an error, not a silently ignored setting."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+def name_of(settings: Hyperparameters) -> str:
+    """The name by which a method, a model or a sampler is chosen."""
+    return str(settings.model_dump()["name"])

@@ -6,12 +6,13 @@ and different partitions of one dataset share its examples.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]
+Side = Literal["test", "train"]
 
 
 class Examples(NamedTuple):
@@ -41,6 +42,9 @@ class Population(NamedTuple):
     test: Split
     num_classes: int
 
+    def side(self, name: Side) -> Split:
+        return self.test if name == "test" else self.train
+
     @property
     def num_clients(self) -> int:
         return len(self.train.offsets) - 1
@@ -50,12 +54,31 @@ class Population(NamedTuple):
         return self.train.examples.x.shape[1:]
 
 
+class Description(NamedTuple):
+    """The sizes of a population, known without its examples."""
+
+    feature_shape: tuple[int, ...]
+    num_classes: int
+    num_train: int
+    num_test: int
+    num_clients: int
+
+
 def split(examples: Examples, clients: Sequence[Indices]) -> Split:
     """Give each client its examples."""
-    sizes = [len(indices) for indices in clients]
-    return Split(examples, np.concatenate(clients), np.concatenate([[0], np.cumsum(sizes)]))
+    return Split(examples, np.concatenate(clients), _offsets([len(own) for own in clients]))
 
 
 def split_in_order(examples: Examples, sizes: Indices) -> Split:
     """Give the first examples to client 0, the next to client 1, and so on."""
-    return Split(examples, np.arange(len(examples.y)), np.concatenate([[0], np.cumsum(sizes)]))
+    return Split(examples, np.arange(len(examples.y)), _offsets(sizes))
+
+
+def split_by_client(examples: Examples, clients: Indices, num_clients: int) -> Split:
+    """Give each example to the client whose number stands beside it."""
+    sizes = np.bincount(clients, minlength=num_clients)
+    return Split(examples, np.argsort(clients, kind="stable"), _offsets(sizes))
+
+
+def _offsets(sizes: Sequence[int] | Indices) -> Indices:
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])

@@ -12,6 +12,9 @@ from fedcome_ray.errors import DivergenceError
 from fedcome_ray.methods.method import Cohort, Info, Report
 from fedcome_ray.randomness import Stream, generator
 
+# Cosines closer to zero than this are rounding: params and updates are in single precision.
+ROUNDING = 1e-4
+
 
 class ServerState(NamedTuple):
     """Everything a server carries from round to round."""
@@ -55,9 +58,19 @@ class Server:
         report = Report.concatenate(reports)
         _check_finite(report, cohort, round_index)
         sampler = self.sampler.learn(sampler, cohort, report)  # from the raw updates
-        method, info = self.method.aggregate(method, cohort, report)
-        self.state = ServerState(round_index + 1, method, sampler)
-        return info
+        next_method, info = self.method.aggregate(method, cohort, report)
+        self.state = ServerState(round_index + 1, next_method, sampler)
+        return {
+            **info,
+            "conflicts/opposed": num_opposed(report, next_method.params - method.params),
+        }
+
+
+def num_opposed(report: Report, step: torch.Tensor) -> float:
+    """Clients whose own update points away from the server's step: their risk is likely to rise."""
+    along = report.update @ step
+    lengths = torch.linalg.vector_norm(report.update, dim=-1) * step.norm()
+    return float((along < -ROUNDING * lengths).sum())
 
 
 def _check_finite(report: Report, cohort: Cohort, round_index: int) -> None:

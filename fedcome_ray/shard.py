@@ -14,9 +14,9 @@ from fedcome_ray.batches import ClientExamples, blocks
 from fedcome_ray.client_states import ClientStates
 from fedcome_ray.config import Trial
 from fedcome_ray.device import CPU, move, precision
-from fedcome_ray.evaluation import CHUNK, Scores, Side, score
+from fedcome_ray.evaluation import CHUNK, Scores, score
 from fedcome_ray.methods.method import Cohort, Report
-from fedcome_ray.population import Population, Split
+from fedcome_ray.population import Population, Side, Split
 from fedcome_ray.training import Trainer
 
 BLOCK_MEMORY = 256 * 2**20

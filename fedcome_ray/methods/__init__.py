@@ -5,11 +5,7 @@ A method is a module with one class of hyper-parameters, whose `name` has a defa
 entry point in the group `fedcome_ray.methods`, which names such a module.
 """
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterable
-from importlib.metadata import entry_points
-from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, NamedTuple
 
@@ -18,7 +14,21 @@ from pydantic_core import PydanticCustomError
 
 from fedcome_ray.errors import UserError, did_you_mean
 from fedcome_ray.hyperparameters import Hyperparameters
-from fedcome_ray.methods import fedavg, fedcome
+from fedcome_ray.methods import (
+    fedadam,
+    fedavg,
+    fedcome,
+    feddc,
+    feddyn,
+    fedfv,
+    fedmgda_plus,
+    fednova,
+    fedprox,
+    fedyogi,
+    plugins,
+    qffl,
+    scaffold,
+)
 from fedcome_ray.methods.method import AnyMethod
 
 
@@ -31,8 +41,21 @@ class Entry(NamedTuple):
 
 REGISTRY: dict[str, Entry] = {
     "fedavg": Entry(fedavg.FedAvg, fedavg.build),
+    "fedprox": Entry(fedprox.FedProx, fedprox.build),
+    "scaffold": Entry(scaffold.Scaffold, scaffold.build),
+    "feddyn": Entry(feddyn.FedDyn, feddyn.build),
+    "fedfv": Entry(fedfv.FedFV, fedfv.build),
+    "feddc": Entry(feddc.FedDC, feddc.build),
     "fedcome": Entry(fedcome.FedCOME, fedcome.build),
+    "fednova": Entry(fednova.FedNova, fednova.build),
+    "fedadam": Entry(fedadam.FedAdam, fedadam.build),
+    "fedyogi": Entry(fedyogi.FedYogi, fedyogi.build),
+    "qffl": Entry(qffl.QFFL, qffl.build),
+    "fedmgda_plus": Entry(fedmgda_plus.FedMGDAPlus, fedmgda_plus.build),
 }
+
+PAPER = ("fedavg", "fedprox", "scaffold", "feddyn", "fedfv", "feddc", "fedcome")
+"""The rows of the paper's tables, in their order."""
 
 
 def build(config: Hyperparameters) -> AnyMethod:
@@ -42,45 +65,28 @@ def build(config: Hyperparameters) -> AnyMethod:
 
 def load_plugins(files: Iterable[str]) -> None:
     """Make the methods of users' files, and of installed packages, known by name."""
-    for point in entry_points(group="fedcome_ray.methods"):
-        _register(point.load(), f"entry point `{point.name}`")
-    for file in files:
-        _register(_import_file(Path(file)), f"plugin `{file}`")
+    for origin, module in plugins.modules(files):
+        configs = {item for item in vars(module).values() if _is_config(item, module)}
+        if len(configs) != 1:
+            raise UserError(
+                f"{origin}: must define one subclass of `Hyperparameters` whose field `name` has "
+                f"a default, found {len(configs)}"
+            )
+        if not callable(getattr(module, "build", None)):
+            raise UserError(f"{origin}: must define `build`, a function that returns a `Method`")
+        config = configs.pop()
+        name = config.model_fields["name"].default
+        if name in REGISTRY and REGISTRY[name].config is not config:
+            raise UserError(f"{origin}: takes the name `{name}`, which another method has")
+        REGISTRY[name] = Entry(config, module.build)
 
 
-def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise UserError(f"--plugin: there is no file `{path}`")
-    # A name of its own, the same in every process, so that Ray can pass its states around.
-    name = f"fedcome_ray_plugin_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"--plugin: `{path}` is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def _register(module: ModuleType, origin: str) -> None:
-    configs = [
-        item
-        for item in vars(module).values()
-        if isinstance(item, type)
-        and issubclass(item, Hyperparameters)
-        and item.__module__ == module.__name__
-        and "name" in item.model_fields
-    ]
-    if len(configs) != 1 or not callable(getattr(module, "build", None)):
-        raise UserError(
-            f"{origin} must have one subclass of `Hyperparameters` with a field `name`, "
-            f"and a function `build`; found {len(configs)} such classes"
-        )
-    name = configs[0].model_fields["name"].default
-    known = REGISTRY.get(name)
-    if known is not None and known.config.__module__ != module.__name__:
-        raise UserError(f"{origin} takes the name `{name}`, which another method has")
-    REGISTRY[name] = Entry(configs[0], module.build)
+def _is_config(item: object, module: ModuleType) -> bool:
+    """Whether this is a method's hyper-parameters, defined there and not only imported."""
+    if not (isinstance(item, type) and issubclass(item, Hyperparameters)):
+        return False
+    name = item.model_fields.get("name")
+    return item.__module__ == module.__name__ and name is not None and isinstance(name.default, str)
 
 
 def _validate(value: object) -> Hyperparameters:
@@ -88,7 +94,7 @@ def _validate(value: object) -> Hyperparameters:
         return value
     if not isinstance(value, dict) or "name" not in value:
         raise PydanticCustomError("method", "a method is given as its `name` and its settings")
-    entry = REGISTRY.get(value["name"])
+    entry = REGISTRY.get(str(value["name"]))
     if entry is None:
         allowed = did_you_mean(str(value["name"]), REGISTRY)
         raise PydanticCustomError(

@@ -7,12 +7,14 @@ same numbers. `aggregate` sees the whole cohort, `[cohort, dim]`, in increasing 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
+
+from fedcome_ray.geometry import gram_matrix
 
 Cohort = tuple[int, ...]
 Info = Mapping[str, float]
@@ -32,13 +34,16 @@ class Report:
         """One report for the clients of several, in the order given."""
         if len(reports) == 1:
             return reports[0]
-        names = [field.name for field in fields(Report)]
-        return Report(*(torch.cat([getattr(r, name) for r in reports]) for name in names))
+        return Report(*map(torch.cat, zip(*(r.fields() for r in reports), strict=True)))
+
+    def fields(self) -> tuple[Tensor, ...]:
+        """What is sent, in the order of the constructor."""
+        return self.update, self.loss, self.total_lr, self.num_examples
 
     @property
     def mean_gradient(self) -> Tensor:
         """The gradient that, followed for the whole local path, gives the update."""
-        return -self.update / self.total_lr
+        return self.update / -self.total_lr
 
     @property
     def weights(self) -> Tensor:
@@ -49,15 +54,6 @@ class Report:
     def gram(self) -> Tensor:
         """Inner products of the cohort's updates, `[cohort, cohort]` in float64, computed once."""
         return gram_matrix(self.update)
-
-
-def gram_matrix(vectors: Tensor, columns: int = 16_384) -> Tensor:
-    """`vectors @ vectors.T` accumulated in float64 without a float64 copy of all vectors."""
-    gram = vectors.new_zeros((len(vectors), len(vectors)), dtype=torch.float64)
-    for part in vectors.split(columns, dim=-1):
-        exact = part.double()
-        gram.addmm_(exact, exact.T)
-    return gram
 
 
 class HasParams(Protocol):

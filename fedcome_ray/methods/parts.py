@@ -4,7 +4,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from fedcome_ray.methods.method import HasParams, Nothing, OnlyParams, Report
+from fedcome_ray.methods.method import Cohort, HasParams, Info, Nothing, OnlyParams, Report
 
 AnyT = TypeVar("AnyT")
 
@@ -32,3 +32,9 @@ def uncorrected(grad: Tensor, params: Tensor, received: HasParams, client: objec
 def keep(received: HasParams, client: AnyT, report: Report) -> AnyT:
     """Client state does not change by taking part."""
     return client
+
+
+def average(server: OnlyParams, cohort: Cohort, reports: Report) -> tuple[OnlyParams, Info]:
+    """The params move by the cohort's mean update, weighted by examples."""
+    step = reports.weights @ reports.update
+    return OnlyParams(server.params + step), {"step_norm": float(step.norm())}

@@ -1,0 +1,145 @@
+"""What the command-line programs share: arguments, checks of folders, the way errors are shown."""
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedcome_ray.errors import FedcomeError, UserError
+
+OK, FAILED, USAGE = 0, 1, 2
+
+
+def guarded(action: Callable[[], int]) -> int:
+    """Run a program; a user's mistake is shown as its text, without a traceback."""
+    try:
+        return action()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return USAGE
+    except FedcomeError as error:
+        print(f"failed: {error}", file=sys.stderr)  # noqa: T201
+        return FAILED
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on", file=sys.stderr)  # noqa: T201
+        return FAILED
+
+
+def add_common_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that every program which runs trials has."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of every trial, by dotted name, e.g. --set local.lr=0.1; may be repeated",
+    )
+    parser.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a Python file with a method of your own; may be repeated",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("results"), help="folder of results (default: results)"
+    )
+    parser.add_argument(
+        "--data-dir", type=Path, help="folder of datasets (default: the cache folder of the user)"
+    )
+    parser.add_argument(
+        "--tracking-uri",
+        metavar="URI",
+        help="MLflow store (default: an SQLite file in the output folder)",
+    )
+
+
+def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that say how trials are laid out; none of them changes a result."""
+    parser.add_argument(
+        "--address", metavar="HOST:PORT", help="a Ray cluster to join (default: a private one)"
+    )
+    parser.add_argument("--num-shards", type=positive_int, metavar="N", help="shards of a trial")
+    parser.add_argument("--cpus-per-shard", type=positive_float, metavar="X", help="may be < 1")
+    parser.add_argument("--gpus-per-shard", type=amount, metavar="X", help="may be < 1")
+
+
+def positive_int(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got `{text}`")
+    return value
+
+
+def positive_float(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got `{text}`")
+    return value
+
+
+def amount(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number of at least 0, got `{text}`")
+    return value
+
+
+def check_output(folder: Path) -> Path:
+    """The output folder, made if need be; it must take files."""
+    folder = folder.expanduser().absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UserError(f"--output: cannot write to `{folder}`: {error.strerror}") from None
+    return folder
+
+
+def check_data_dir(folder: Path | None) -> Path | None:
+    """The data folder, which must be readable if it is given."""
+    if folder is None:
+        return None
+    folder = folder.expanduser().absolute()
+    try:
+        next(folder.iterdir(), None)
+    except OSError as error:
+        raise UserError(f"--data-dir: cannot read `{folder}`: {error.strerror}") from None
+    return folder
+
+
+def tracking_uri(given: str | None, output: Path) -> str:
+    return given or f"sqlite:///{output / 'mlflow.db'}"
+
+
+def quiet_ray() -> None:
+    """Before Ray is imported: our own display replaces Tune's, our own files its loggers."""
+    os.environ |= {
+        "RAY_AIR_NEW_OUTPUT": "0",
+        "RAY_CHDIR_TO_TRIAL_DIR": "0",
+        "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+        "TUNE_GLOBAL_CHECKPOINT_S": "3600",
+        "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+        "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    }
+
+
+@contextmanager
+def stderr_to(log: Path) -> Iterator[int]:
+    """Send what libraries and their child processes print to a log; yields the real stderr."""
+    sys.stderr.flush()
+    real = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield real
+    finally:
+        sys.stderr.flush()
+        os.dup2(real, 2)
+        os.close(real)

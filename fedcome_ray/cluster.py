@@ -1,0 +1,230 @@
+"""The same federation on Ray: a private local cluster or a given one, and shards behind actors."""
+
+import logging
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+from ray.util.placement_group import get_current_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from torch import Tensor
+
+from fedcome_ray import device, methods
+from fedcome_ray.arrays import shared_tensor, to_arrays, to_tensors
+from fedcome_ray.checkpoint import Arrays
+from fedcome_ray.config import Trial
+from fedcome_ray.errors import ShardError, UserError
+from fedcome_ray.evaluation import Metrics, Scores
+from fedcome_ray.federation import (
+    join_scores,
+    join_states,
+    split_chunks,
+    split_cohort,
+    split_states,
+)
+from fedcome_ray.methods.method import Cohort, Report
+from fedcome_ray.plan import Bundle, Machine
+from fedcome_ray.population import Population, Side
+from fedcome_ray.shard import Shard
+
+
+@contextmanager
+def connected(address: str | None) -> Iterator[Bundle]:
+    """A Ray cluster to work on, and its resources; a private one is stopped afterwards."""
+    _connect(address)
+    # Ray's own handler of SIGTERM aborts the process; a stop by Ctrl-C is orderly.
+    previous = signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        yield ray.cluster_resources()
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+        ray.shutdown()
+
+
+def share(population: Population) -> Any:
+    """Put a population where every process of the cluster reads it without a copy."""
+    return ray.put(population)
+
+
+def check_address(address: str) -> None:
+    """Refuse an address at which nothing listens; Ray itself would try for minutes."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdigit():
+        raise UserError(f"--address: expected HOST:PORT or `auto`, got `{address}`")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        raise UserError(f"--address: nothing listens at `{address}`: {error}") from None
+
+
+def _connect(address: str | None) -> None:
+    """Join the cluster at this address, or start a private one on the loopback interface."""
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        # Ray asks for a token by default: a fresh one, which only this launch's processes know.
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+        return
+    try:
+        ray.init(address=address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(f"--address: no Ray cluster answers at `{address}`: {reason}") from None
+
+
+def check_feasible(machine: Machine) -> None:
+    """Refuse a trial that no node could ever host; Ray would wait for ever."""
+    nodes: list[Bundle] = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    for bundle in machine.bundles:
+        if not any(all(node.get(k, 0) >= v for k, v in bundle.items()) for node in nodes):
+            wanted = ", ".join(f"{v:g} {k}" for k, v in bundle.items())
+            largest: Bundle = max(nodes, key=lambda node: node.get("CPU", 0), default={})
+            has = ", ".join(f"{largest.get(k, 0):g} {k}" for k in ("CPU", "GPU"))
+            raise UserError(
+                f"--cpus-per-shard/--gpus-per-shard: no node can host a bundle of {wanted}; "
+                f"the largest node has {has}"
+            )
+    wanted_cpus = sum(bundle.get("CPU", 0) for bundle in machine.bundles)
+    all_cpus = sum(node.get("CPU", 0) for node in nodes)
+    wanted_gpus = sum(bundle.get("GPU", 0) for bundle in machine.bundles)
+    all_gpus = sum(node.get("GPU", 0) for node in nodes)
+    if wanted_cpus > all_cpus or wanted_gpus > all_gpus:
+        raise UserError(
+            f"--num-shards: a trial needs {wanted_cpus:g} CPUs and {wanted_gpus:g} GPUs, "
+            f"the cluster has {all_cpus:g} and {all_gpus:g}"
+        )
+
+
+class ShardHost:
+    """The process of a shard actor; it serves one trial after the other."""
+
+    def __init__(self, num_threads: int, gpus: float) -> None:
+        device.tune_process(num_threads)
+        self._device = device.pick(gpus)
+        self._shard: Shard | None = None
+
+    def load(self, trial: dict[str, Any], plugins: list[str], population: Population) -> None:
+        methods.load_plugins(plugins)
+        self._shard = Shard(Trial.model_validate(trial), population, self._device)
+
+    def train(self, received: Any, clients: Cohort, round_index: int) -> tuple[Any, ...]:
+        report = self.shard.train(to_tensors(received), clients, round_index)
+        return tuple(field.numpy() for field in report.fields())
+
+    def evaluate(self, params: Any, chunks: list[int], side: Side) -> Scores:
+        return self.shard.evaluate(shared_tensor(params), chunks, side)
+
+    def export_states(self) -> Arrays:
+        return self.shard.states.export()
+
+    def restore_states(self, states: Arrays) -> None:
+        self.shard.states.restore(states)
+
+    @property
+    def shard(self) -> Shard:
+        assert self._shard is not None
+        return self._shard
+
+
+class ShardPool:
+    """Shard actors that outlive trials: starting a torch process costs more than a small trial.
+
+    They live in the placement group of the actor that owns the pool, so a trial either has all its
+    resources or waits.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.actors = [self._start(number) for number in range(machine.num_shards)]
+
+    def replace_dead(self) -> None:
+        for number, actor in enumerate(self.actors):
+            try:
+                ray.get(actor.__ray_ready__.remote())
+            except ray.exceptions.RayActorError:
+                self.actors[number] = self._start(number)
+
+    def _start(self, number: int) -> Any:
+        group = get_current_placement_group()
+        place: Any = "DEFAULT"
+        if group is not None:
+            place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number + 1)
+        return (
+            ray.remote(ShardHost)
+            .options(
+                num_cpus=self.machine.cpus_per_shard,
+                num_gpus=self.machine.gpus_per_shard,
+                scheduling_strategy=place,
+            )
+            .remote(max(1, int(self.machine.cpus_per_shard)), self.machine.gpus_per_shard)
+        )
+
+
+class RayShards:
+    """The shards of one trial, behind the actors of a pool."""
+
+    def __init__(
+        self, trial: Trial, population_ref: Any, pool: ShardPool, plugins: Sequence[str] = ()
+    ) -> None:
+        self.pool = pool
+        self.population: Population = ray.get(population_ref)
+        self._load_arguments = (trial.model_dump(mode="json"), list(plugins), population_ref)
+        self._load()
+
+    def train(self, received: Any, cohort: Cohort, round_index: int) -> Sequence[Report]:
+        message = ray.put(to_arrays(received))  # once, for all shards
+        shares = split_cohort(cohort, self.population.num_clients, len(self.pool.actors))
+        calls = [
+            actor.train.remote(message, clients, round_index)
+            for actor, clients in zip(self.pool.actors, shares, strict=True)
+            if clients
+        ]
+        return [Report(*map(shared_tensor, fields)) for fields in _answers(calls)]
+
+    def evaluate(self, params: Tensor, side: Side = "test") -> Metrics:
+        message = ray.put(params.numpy())
+        split = self.population.side(side)
+        shares = split_chunks(split, len(self.pool.actors))
+        calls = [
+            actor.evaluate.remote(message, chunks, side)
+            for actor, chunks in zip(self.pool.actors, shares, strict=True)
+            if chunks
+        ]
+        return join_scores(_answers(calls), split)
+
+    def export_states(self) -> Arrays:
+        return join_states(_answers([actor.export_states.remote() for actor in self.pool.actors]))
+
+    def restore_states(self, states: Arrays) -> None:
+        actors = self.pool.actors
+        shares = split_states(states, self.population.num_clients, len(actors))
+        _answers(
+            [
+                actor.restore_states.remote(share)
+                for actor, share in zip(actors, shares, strict=True)
+            ]
+        )
+
+    def rebuild(self) -> None:
+        self.pool.replace_dead()
+        self._load()
+
+    def _load(self) -> None:
+        _answers([actor.load.remote(*self._load_arguments) for actor in self.pool.actors])
+
+
+def _answers(calls: Sequence[Any]) -> list[Any]:
+    """The results of calls to shards; the death of one is ours to handle, its errors are not."""
+    try:
+        return list(ray.get(list(calls)))
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from error
+    except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
+        raise ShardError(f"a shard died: {error}") from error

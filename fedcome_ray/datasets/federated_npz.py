@@ -1,0 +1,82 @@
+"""A user's own federated dataset: one `.npz` file with six arrays.
+
+`x_train`, `y_train`, `client_train` and the same for `test`: examples of any shape, their labels
+from 0, and the numbers of the clients that own them, from 0 without gaps. Bytes are pixels and
+scaled to [0, 1]; other numbers are taken as they are.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcome_ray.datasets import npz_files
+from fedcome_ray.datasets.checks import check_clients, check_lengths, check_numbers
+from fedcome_ray.datasets.npz_files import AnyArray
+from fedcome_ray.errors import DataError
+from fedcome_ray.population import Description, Examples, Population, Split, split_by_client
+
+NUMBERS = ("y_train", "client_train", "y_test", "client_test")
+
+
+def load(path: Path) -> Population:
+    arrays = npz_files.read(path, ["x_train", "x_test", *NUMBERS])
+    num_classes, num_clients = check(path, arrays)
+    features = {side: arrays[f"x_{side}"].shape[1:] for side in ("train", "test")}
+    if features["train"] != features["test"]:
+        raise DataError(
+            f"{path}: training and test examples must have one shape, "
+            f"got {features['train']} and {features['test']}"
+        )
+
+    def split(side: str) -> Split:
+        x, y, clients = (arrays[f"{key}_{side}"] for key in ("x", "y", "client"))
+        check_lengths(path, **{f"x_{side}": x, f"y_{side}": y})
+        examples = Examples(_features(path, f"x_{side}", x), y.astype(np.int64))
+        return split_by_client(examples, clients.astype(np.int64), num_clients)
+
+    return Population(split("train"), split("test"), num_classes)
+
+
+def describe(path: Path) -> Description:
+    """From labels, clients and the header of the examples."""
+    numbers = npz_files.read(path, NUMBERS)
+    num_classes, num_clients = check(path, numbers)
+    totals = len(numbers["y_train"]), len(numbers["y_test"])
+    shape = npz_files.shape(path, "x_train")[1:]
+    return Description(shape, num_classes, *totals, num_clients)
+
+
+def check(path: Path, arrays: dict[str, AnyArray]) -> tuple[int, int]:
+    """Check labels and clients; the number of each."""
+    for side in ("train", "test"):
+        columns = {name: arrays[name] for name in NUMBERS if name.endswith(side)}
+        check_lengths(path, **columns)
+    # There cannot be more classes, or more clients, than training examples.
+    most = len(arrays["y_train"])
+    num_classes = 1 + int(check_numbers(path, "y_train", arrays["y_train"], most).max())
+    check_numbers(path, "y_test", arrays["y_test"], num_classes)
+    clients = {
+        name: check_numbers(path, name, arrays[name], most)
+        for name in ("client_train", "client_test")
+    }
+    num_clients = 1 + max(int(numbers.max()) for numbers in clients.values())
+    for name, numbers in clients.items():
+        check_clients(path, name, numbers, num_clients)
+    return num_classes, num_clients
+
+
+def _features(path: Path, name: str, x: AnyArray) -> NDArray[np.float32]:
+    if x.ndim < 2 or not (np.issubdtype(x.dtype, np.number) and np.isrealobj(x)):
+        raise DataError(
+            f"{path}: {name} must be real numbers of shape [examples, ...], got "
+            f"{x.dtype} of {x.shape}"
+        )
+    with np.errstate(over="ignore"):  # too large numbers become infinite, and an error below
+        features = x.astype(np.float32)
+    if x.dtype == np.uint8:
+        features /= 255
+    if not np.isfinite(features).all():
+        row = np.argwhere(~np.isfinite(features))[0][0]
+        raise DataError(f"{path}: {name} must be finite float32 numbers, example {row} is not")
+    return features

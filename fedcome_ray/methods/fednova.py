@@ -1,0 +1,38 @@
+"""FedNova: clients count by their data, not by how many local steps they happen to make.
+
+Updates are divided by the length of their path before they are averaged, and the mean is followed
+for the mean length of the paths.
+
+Wang et al., Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization,
+NeurIPS 2020. https://arxiv.org/abs/2007.07481
+"""
+
+from typing import Literal
+
+from fedcome_ray.hyperparameters import Hyperparameters
+from fedcome_ray.methods import parts
+from fedcome_ray.methods.method import Cohort, Info, Method, Nothing, OnlyParams, Report
+
+
+class FedNova(Hyperparameters):
+    """Nothing to choose: with plain SGD, a path's length is the sum of its learning rates."""
+
+    name: Literal["fednova"] = "fednova"
+
+
+def build(hp: FedNova) -> Method[OnlyParams, OnlyParams, Nothing]:
+    def aggregate(server: OnlyParams, cohort: Cohort, reports: Report) -> tuple[OnlyParams, Info]:
+        path = reports.total_lr.squeeze(-1)  # tau_i lr
+        mean_path = reports.weights @ path  # tau_eff lr
+        step = mean_path * (reports.weights / path) @ reports.update
+        info = {"step_norm": float(step.norm()), "mean_path": float(mean_path)}
+        return OnlyParams(server.params + step), info
+
+    return Method(
+        init_server=parts.only_params,
+        init_client=parts.stateless,
+        broadcast=parts.send_params,
+        correct=parts.uncorrected,
+        carry=parts.keep,
+        aggregate=aggregate,
+    )

@@ -1,0 +1,155 @@
+"""Before anything starts: how trials are laid out on the machine, and what they cost."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple
+
+import numpy as np
+from rich.table import Table
+
+from fedcome_ray import datasets, models
+from fedcome_ray.config import Trial
+from fedcome_ray.hyperparameters import name_of
+from fedcome_ray.population import Description, Examples, Population, split_in_order
+from fedcome_ray.server import Server
+from fedcome_ray.shard import Shard
+
+SHARDS_PER_GPU = 4
+TRIAL_OVERHEAD_SECONDS = 1.0
+CALIBRATION_CLIENTS = 4
+
+
+Bundle = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """How a trial is laid out on the cluster. None of it changes a result."""
+
+    num_shards: int = 1
+    cpus_per_shard: float = 0.8
+    gpus_per_shard: float = 0.0
+    server_cpus: float = 0.2
+
+    @property
+    def bundles(self) -> list[Bundle]:
+        """The placement group of a trial: its server, then its shards."""
+        shard = {"CPU": self.cpus_per_shard, "GPU": self.gpus_per_shard}
+        shard = {name: amount for name, amount in shard.items() if amount}
+        return [{"CPU": self.server_cpus}, *([shard] * self.num_shards)]
+
+
+class Layout(NamedTuple):
+    """What runs at the same time."""
+
+    machine: Machine
+    concurrent: int
+
+
+def lay_out(
+    num_trials: int,
+    cpus: float,
+    gpus: float,
+    num_shards: int | None = None,
+    cpus_per_shard: float | None = None,
+    gpus_per_shard: float | None = None,
+    max_concurrent: int | None = None,
+) -> Layout:
+    """Many trials: one shard each, as many trials as cores. Few trials: several shards each."""
+    shards = num_shards or max(1, math.floor(cpus / max(1, num_trials)))
+    server = Machine.server_cpus
+    # The server works while its shards wait, and the other way round: together they are one core.
+    per_shard = cpus_per_shard if cpus_per_shard is not None else round(1 - server / shards, 4)
+    per_gpu = gpus_per_shard if gpus_per_shard is not None else (1 / SHARDS_PER_GPU if gpus else 0)
+    machine = Machine(shards, per_shard, per_gpu, server)
+    fits = math.floor(cpus / (server + shards * per_shard) + 1e-9)
+    if per_gpu:
+        fits = min(fits, math.floor(gpus / (shards * per_gpu) + 1e-9))
+    concurrent = max(1, min(fits, num_trials, max_concurrent or num_trials))
+    return Layout(machine, concurrent)
+
+
+class Cost(NamedTuple):
+    """What a list of trials costs."""
+
+    rounds: int
+    client_updates: int
+    cpu_seconds: float
+    model_bytes: int
+
+
+def estimate(trials: Sequence[Trial]) -> Cost:
+    """Cost from a short calibration of each kind of model on this machine."""
+    rates: dict[str, float] = {}
+    rounds = updates = model_bytes = 0
+    seconds = 0.0
+    for trial in trials:
+        shape = datasets.describe(trial.data)
+        kind = f"{trial.model} {trial.local} {type(trial.method)} {shape}"
+        if kind not in rates:
+            rates[kind] = _seconds_per_example(trial, shape)
+        cohort = trial.cohort_size_of(shape.num_clients)
+        examples = trial.local.epochs * shape.num_train / shape.num_clients * cohort
+        evaluated = shape.num_test / trial.eval_every / 3  # only a forward pass
+        rounds += trial.rounds
+        updates += trial.rounds * cohort
+        seconds += trial.rounds * (examples + evaluated) * rates[kind] + TRIAL_OVERHEAD_SECONDS
+        model = models.build(trial.model, shape.feature_shape, shape.num_classes)
+        model_bytes += 4 * model.dim
+    return Cost(rounds, updates, seconds, model_bytes)
+
+
+def _seconds_per_example(trial: Trial, shape: Description) -> float:
+    """Time of local training per example, measured on a few clients with random examples."""
+    size = math.ceil(shape.num_train / shape.num_clients)
+    num_clients = min(CALIBRATION_CLIENTS, trial.cohort_size_of(shape.num_clients))
+    count = size * num_clients
+    rng = np.random.default_rng(0)
+    examples = Examples(
+        rng.standard_normal((count, *shape.feature_shape), dtype=np.float32),
+        rng.integers(shape.num_classes, size=count),
+    )
+    side = split_in_order(examples, np.full(num_clients, size))
+    shard = Shard(trial, Population(side, side, shape.num_classes))
+    server = Server(trial, shard.model.init(0), shape.num_clients)
+    times = []
+    for round_index in range(2):  # the first warms up
+        start = time.perf_counter()
+        shard.train(server.broadcast(), tuple(range(num_clients)), round_index)
+        times.append(time.perf_counter() - start)
+    return min(times) / (count * trial.local.epochs)
+
+
+def plan_table(trials: Sequence[Trial], finished: set[str]) -> Table:
+    """The trials, one line each."""
+    table = Table(title=f"{len(trials)} trials")
+    for heading in ("key", "trial", "data", "model", "rounds", "state"):
+        table.add_column(heading)
+    for trial in trials:
+        state = "finished" if trial.key in finished else ""
+        row = (trial.data.dataset, name_of(trial.model), str(trial.rounds), state)
+        table.add_row(trial.key, trial.name, *row)
+    return table
+
+
+def words(layout: Layout) -> str:
+    """The layout in words."""
+    machine = layout.machine
+    gpus = f" and {machine.gpus_per_shard:g} GPU" if machine.gpus_per_shard else ""
+    return (
+        f"{layout.concurrent} at once, each a server with {machine.server_cpus:g} CPU and "
+        f"{machine.num_shards} shard(s) with {machine.cpus_per_shard:g} CPU{gpus}"
+    )
+
+
+def cost_words(cost: Cost, layout: Layout) -> str:
+    """The cost in words."""
+    cores = layout.concurrent * layout.machine.num_shards
+    wall = timedelta(seconds=round(cost.cpu_seconds / cores))
+    return (
+        f"{cost.rounds:,} rounds, {cost.client_updates:,} client updates: about {wall} on {cores} "
+        f"cores by a short calibration of this machine, {cost.model_bytes / 1e6:,.1f} MB of models"
+    )

@@ -1,0 +1,163 @@
+"""One trial on its own: in this process, or on shards of a Ray cluster."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from fedcome_ray import cli, datasets, grid, models, plan
+from fedcome_ray.config import Trial, parse_trial
+from fedcome_ray.errors import UserError
+from fedcome_ray.federation import LocalShards, Shards
+from fedcome_ray.hyperparameters import name_of
+from fedcome_ray.population import Population
+from fedcome_ray.progress import Progress
+from fedcome_ray.provenance import provenance
+from fedcome_ray.tracking import Tracker, check_uri
+from fedcome_ray.trial import TrialRun, exclusive, read_result
+
+EXPERIMENT = "run"  # the MLflow experiment of trials that belong to no grid
+REPORT_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class SingleRequest:
+    """What to run, and where."""
+
+    overrides: Sequence[tuple[str, Any]]
+    output: Path
+    tracking_uri: str
+    data_dir: Path | None = None
+    plugins: Sequence[str] = ()
+    init_model: Path | None = None
+    address: str | None = None
+    num_shards: int | None = None
+    cpus_per_shard: float | None = None
+    gpus_per_shard: float | None = None
+
+
+def run_single(request: SingleRequest, out: Console) -> None:
+    """Run the trial, or go on with it, and show its result."""
+    init_params = read_params(request.init_model) if request.init_model else None
+    trial = make_trial(request, init_params)
+    check_uri(request.tracking_uri)
+    population = datasets.load(trial.data, request.data_dir)
+    check_fits(trial, population, init_params)
+    folder = request.output / "trials" / trial.folder_name
+    if read_result(folder) is None:
+        with ExitStack() as stack:
+            stack.enter_context(exclusive(folder))
+            shards = stack.enter_context(shards_of(request, trial, population))
+            run = TrialRun(trial, population, shards, folder, init_params)
+            follow(run, request, population.num_clients)
+    out.print(result_of(trial, folder))
+    out.print(f"results    {folder}", soft_wrap=True)
+    out.print(f"compare    mlflow ui --backend-store-uri {request.tracking_uri}", soft_wrap=True)
+
+
+def make_trial(request: SingleRequest, init_params: torch.Tensor | None) -> Trial:
+    """The trial that the settings describe."""
+    settings: dict[str, Any] = {}
+    grid.assign(settings, request.overrides)
+    if init_params is not None:
+        settings["init_digest"] = hashlib.sha256(init_params.numpy().tobytes()).hexdigest()
+    return parse_trial(settings)
+
+
+def read_params(path: Path) -> torch.Tensor:
+    """The params in a model file of ours."""
+    try:
+        tensors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"--init-model: cannot read `{path}`: {error}") from None
+    if "params" not in tensors:
+        raise UserError(f"--init-model: `{path}` has no tensor `params`; it has {list(tensors)}")
+    return tensors["params"]
+
+
+def check_fits(trial: Trial, population: Population, init_params: torch.Tensor | None) -> None:
+    """Refuse a cohort or a start that does not fit the population."""
+    try:
+        trial.cohort_size_of(population.num_clients)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    model = models.build(trial.model, population.feature_shape, population.num_classes)
+    if init_params is not None and init_params.shape != (model.dim,):
+        raise UserError(
+            f"--init-model: the file has params of shape {list(init_params.shape)}, "
+            f"the model `{name_of(trial.model)}` needs [{model.dim}]"
+        )
+
+
+@contextmanager
+def shards_of(request: SingleRequest, trial: Trial, population: Population) -> Iterator[Shards]:
+    """Shards in this process, or on Ray if the request speaks of shards or of a cluster."""
+    if request.num_shards is None and request.address is None:
+        torch.set_num_threads(1)
+        yield LocalShards(trial, population)
+        return
+    cli.quiet_ray()
+    from fedcome_ray import cluster  # imports Ray
+
+    if request.address is not None:
+        cluster.check_address(request.address)
+    with cluster.connected(request.address) as resources:
+        layout = plan.lay_out(
+            1,
+            resources.get("CPU", 0),
+            resources.get("GPU", 0),
+            request.num_shards,
+            request.cpus_per_shard,
+            request.gpus_per_shard,
+        )
+        cluster.check_feasible(layout.machine)
+        pool = cluster.ShardPool(layout.machine)
+        yield cluster.RayShards(trial, cluster.share(population), pool, request.plugins)
+
+
+def follow(run: TrialRun, request: SingleRequest, num_clients: int) -> None:
+    """Run all rounds, shown and tracked; an interruption leaves a checkpoint."""
+    trial = run.trial
+    tags = {"grid": EXPERIMENT, "profile": "none", "launch": EXPERIMENT}
+    tracker = Tracker(request.tracking_uri, EXPERIMENT, request.output / "artifacts", tags)
+    status = "KILLED"
+    try:
+        tracker.trial_started(trial)
+        cohorts = {trial.key: trial.cohort_size_of(num_clients)}
+        with Progress(Console(stderr=True), [trial], cohorts) as progress:
+            progress.started(trial)
+            while not run.is_finished:
+                lines = run.advance(REPORT_SECONDS)
+                progress.advanced(trial, lines)
+                tracker.trial_advanced(trial, lines)
+            run.finish()
+            progress.ended(trial, "done")
+        status = "FINISHED"
+    finally:
+        if status == "KILLED":
+            run.checkpoint()
+        tracker.trial_ended(trial, status, run.folder)
+        tracker.close()
+    tracker.wait_until_open()
+
+
+def result_of(trial: Trial, folder: Path) -> Table:
+    """The last round of a finished trial, and what produced it."""
+    result = read_result(folder) or {}
+    table = Table(
+        title=f"{trial.name} after {trial.rounds} rounds on {trial.data.dataset}",
+        caption=f"seed {trial.seed}, key {trial.key}, commit {provenance()['commit'][:10]}",
+    )
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    for name, value in result["final"].items():
+        table.add_row(name, f"{value:.4g}")
+    return table

@@ -1,0 +1,216 @@
+"""The mirror of trials in MLflow.
+
+The history in a trial's folder is the truth; MLflow shows it. One experiment for each grid, one
+flat run for each trial and one for each launch, told apart by the tag `fedcome.kind`. One thread of
+the driver writes, in batches: a single metric costs SQLite as much as a hundred. A run is found
+again by its trial's key, and a round that it has already is not written twice.
+"""
+
+import os
+import queue
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+from fedcome_ray.config import Trial
+from fedcome_ray.errors import UserError
+from fedcome_ray.grid import flatten
+from fedcome_ray.provenance import provenance
+from fedcome_ray.trial import Line, read_lines
+
+FLUSH_SECONDS = 4.0
+ARTIFACTS = ("trial.json", "rounds.jsonl", "clients.parquet", "model.safetensors", "trial.log")
+HIGH_WATER = "seconds/round"  # the metric that every round has
+
+
+def check_uri(uri: str) -> None:
+    """Refuse a tracking server that does not answer, before anything long starts."""
+    if uri.startswith(("http://", "https://")):
+        try:
+            urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=10).close()
+        except (URLError, OSError, ValueError) as error:
+            reason = getattr(error, "reason", error)
+            raise UserError(
+                f"--tracking-uri: no MLflow server answers at `{uri}`: {reason}"
+            ) from None
+    elif "://" not in uri:
+        raise UserError(
+            f"--tracking-uri: `{uri}` is not a URI; allowed are http(s)://HOST:PORT, "
+            f"sqlite:///FILE and the other databases that MLflow knows"
+        )
+
+
+class Tracker:
+    """Writes what it is told to MLflow, in the background and in order."""
+
+    def __init__(self, uri: str, experiment: str, artifacts: Path, tags: Mapping[str, str]) -> None:
+        self.uri = uri
+        self.experiment = experiment
+        self.experiment_id = ""
+        self.problem: str | None = None
+        self._artifacts = artifacts
+        self._tags = {f"fedcome.{name}": value for name, value in {**tags, **provenance()}.items()}
+        self._runs: dict[str, str] = {}  # trial key -> run id
+        self._next_round: dict[str, int] = {}  # trial key -> the first round not yet written
+        self._buffer: dict[Trial, list[Line]] = {}
+        self._ready = threading.Event()
+        self._work: queue.Queue[Callable[[], object] | None] = queue.Queue()
+        self._work.put(self._open)
+        self._thread = threading.Thread(target=self._main, name="tracking", daemon=True)
+        self._thread.start()
+
+    def wait_until_open(self) -> None:
+        """Block until the store exists and the experiment is there."""
+        self._ready.wait()
+        if self.problem is not None:
+            raise UserError(f"--tracking-uri: cannot use `{self.uri}`: {self.problem}")
+
+    def trial_started(self, trial: Trial) -> None:
+        self._work.put(lambda: self._run_id(trial))
+
+    def trial_advanced(self, trial: Trial, lines: Iterable[Line]) -> None:
+        news = list(lines)
+        self._work.put(lambda: self._buffer.setdefault(trial, []).extend(news))
+
+    def trial_ended(self, trial: Trial, status: str, folder: Path) -> None:
+        """`status` is MLflow's: FINISHED, FAILED or KILLED."""
+        self._work.put(lambda: self._end(trial, status, folder))
+
+    def mirror(self, trial: Trial, folder: Path) -> None:
+        """Make sure that a trial finished in an earlier launch is in this store too."""
+        self._work.put(lambda: self._mirror(trial, folder))
+
+    def launch_ended(
+        self, params: Mapping[str, Any], metrics: Mapping[str, float], texts: Mapping[str, str]
+    ) -> None:
+        self._work.put(lambda: self._log_launch(params, metrics, texts))
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._work.put(self._flush)
+        self._work.put(None)
+        self._thread.join()
+
+    def _main(self) -> None:
+        last_flush = time.monotonic()
+        while True:
+            try:
+                action = self._work.get(timeout=FLUSH_SECONDS)
+            except queue.Empty:
+                action = self._flush
+            if action is None:
+                return
+            self._attempt(action)
+            if time.monotonic() - last_flush > FLUSH_SECONDS:
+                self._attempt(self._flush)
+                last_flush = time.monotonic()
+
+    def _attempt(self, action: Callable[[], object]) -> None:
+        """A store that fails must not stop the trials, whose folders lose nothing."""
+        if self._ready.is_set() and not self.experiment_id:
+            return  # there is no store; said at the start
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - shown to the user by whoever owns the tracker
+            self.problem = (str(error) or repr(error)).strip().splitlines()[0]
+        self._ready.set()
+
+    def _open(self) -> None:
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "1")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
+        import logging
+
+        logging.getLogger("alembic").setLevel(logging.ERROR)
+        logging.getLogger("mlflow").setLevel(logging.ERROR)
+        from mlflow import MlflowClient  # seconds to import, so here in the background
+
+        self._client = MlflowClient(self.uri)
+        found = self._client.get_experiment_by_name(self.experiment)
+        if found is None:
+            location = None if self.uri.startswith("http") else self._artifacts.as_uri()
+            # Without this kind, MLflow's page opens on its side for language models.
+            tags = {"mlflow.experimentKind": "custom_model_development"}
+            self.experiment_id = self._client.create_experiment(self.experiment, location, tags)
+        else:
+            self.experiment_id = found.experiment_id
+        self._ready.set()
+
+    def _run_id(self, trial: Trial) -> str:
+        if trial.key not in self._runs:
+            run = self._find(trial.key) or self._create_run(trial)
+            history = self._client.get_metric_history(run.info.run_id, HIGH_WATER)
+            self._next_round[trial.key] = max((m.step + 1 for m in history), default=0)
+            self._client.update_run(run.info.run_id, status="RUNNING")
+            self._runs[trial.key] = run.info.run_id
+        return self._runs[trial.key]
+
+    def _create_run(self, trial: Trial) -> Any:
+        tags = {
+            **self._tags,
+            "fedcome.kind": "trial",
+            "fedcome.trial_key": trial.key,
+            "mlflow.source.name": "fedcome_ray",
+            "mlflow.source.git.commit": provenance()["commit"],
+        }
+        run = self._client.create_run(self.experiment_id, tags=tags, run_name=trial.name)
+        self._log_params(run.info.run_id, flatten(trial.model_dump(mode="json")))
+        return run
+
+    def _find(self, key: str) -> Any:
+        condition = f"tags.`fedcome.trial_key` = '{key}'"
+        runs = self._client.search_runs([self.experiment_id], condition, max_results=1)
+        return runs[0] if runs else None
+
+    def _log_params(self, run_id: str, params: Mapping[str, Any]) -> None:
+        from mlflow.entities import Param
+
+        batch = [Param(name, str(value)) for name, value in params.items()]
+        self._client.log_batch(run_id, params=batch)
+
+    def _flush(self) -> None:
+        from mlflow.entities import Metric
+
+        for trial, lines in self._buffer.items():
+            run_id = self._run_id(trial)
+            fresh = [line for line in lines if line["round"] >= self._next_round[trial.key]]
+            metrics = [
+                Metric(name, value, round(line["time"] * 1000), line["round"])
+                for line in fresh
+                for name, value in {**line["metrics"], **line["seconds"]}.items()
+            ]
+            if metrics:
+                self._client.log_batch(run_id, metrics=metrics)
+                self._next_round[trial.key] = fresh[-1]["round"] + 1
+            lines.clear()  # not before they are written: a failed attempt is repeated
+
+    def _end(self, trial: Trial, status: str, folder: Path) -> None:
+        self._flush()
+        run_id = self._run_id(trial)
+        for name in ARTIFACTS:
+            if (folder / name).exists():
+                self._client.log_artifact(run_id, str(folder / name))
+        self._client.set_terminated(run_id, status)
+
+    def _mirror(self, trial: Trial, folder: Path) -> None:
+        found = self._find(trial.key)
+        if found is None or found.info.status != "FINISHED":
+            self._buffer[trial] = read_lines(folder)
+            self._end(trial, "FINISHED", folder)
+
+    def _log_launch(
+        self, params: Mapping[str, Any], metrics: Mapping[str, float], texts: Mapping[str, str]
+    ) -> None:
+        tags = {**self._tags, "fedcome.kind": "launch"}
+        name = f"launch {self._tags['fedcome.launch']}"
+        run_id = self._client.create_run(self.experiment_id, tags=tags, run_name=name).info.run_id
+        self._log_params(run_id, params)
+        for metric, value in metrics.items():
+            self._client.log_metric(run_id, metric, value)
+        for file, text in texts.items():
+            self._client.log_text(run_id, text, file)
+        self._client.set_terminated(run_id)

@@ -1,0 +1,114 @@
+"""A trial as Ray Tune sees it: the central actor of a federation.
+
+The actor is the server; its shards are actors of their own in the same placement group. Tune reuses
+the actor for the next trial (`reset_config`), and the pool of shards with it.
+"""
+
+import logging
+import traceback
+from contextlib import ExitStack
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from ray import tune
+
+from fedcome_ray import methods
+from fedcome_ray.cluster import RayShards, ShardPool
+from fedcome_ray.config import Trial
+from fedcome_ray.errors import FedcomeError
+from fedcome_ray.plan import Machine
+from fedcome_ray.trial import TrialRun, exclusive
+
+logger = logging.getLogger(__name__)
+
+# Rounds are reported together, about once a second: a report costs some milliseconds, a round may
+# cost less.
+REPORT_SECONDS = 1.0
+
+
+class TrialActor(tune.Trainable):
+    """Runs one trial after the other; a failed one is reported, not raised.
+
+    Tune repeats trials that raise. Here only the death of a process or a node is worth repeating,
+    and Tune notices that by itself; an error of the trial would come again.
+    """
+
+    def setup(  # type: ignore[override]  # the further arguments come from tune.with_parameters
+        self,
+        config: dict[str, Any],
+        *,
+        populations: dict[str, Any],
+        machine: Machine,
+        trials_folder: Path,
+        plugins: list[str],
+    ) -> None:
+        torch.set_num_threads(1)
+        methods.load_plugins(plugins)
+        self._populations = populations
+        self._plugins = plugins
+        self._trials_folder = trials_folder
+        self._pool = ShardPool(machine)
+        self._trial_run: TrialRun | None = None
+        self._resources = ExitStack()
+        self._begin(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self._begin(new_config)
+        return True
+
+    def step(self) -> dict[str, Any]:
+        if self._failure is None:
+            self._guard(self._advance)
+        if self._failure is not None:
+            return {"lines": [], "failure": self._failure, "done": True}
+        return self._news
+
+    def cleanup(self) -> None:
+        """Tune stops the actor, perhaps in the middle of a trial: leave it ready to go on."""
+        if self._trial_run is not None and self._failure is None:
+            self._trial_run.checkpoint()
+        self._resources.close()
+
+    def _begin(self, config: dict[str, Any]) -> None:
+        self._failure: str | None = None
+        self._start = perf_counter()
+        trial = Trial.model_validate(config["spec"]["trial"])
+        self._folder = self._trials_folder / trial.folder_name
+        self._guard(lambda: self._open(trial))
+
+    def _open(self, trial: Trial) -> None:
+        self._resources.enter_context(exclusive(self._folder))
+        population = self._populations[trial.data.model_dump_json()]
+        shards = RayShards(trial, population, self._pool, self._plugins)
+        self._trial_run = TrialRun(trial, shards.population, shards, self._folder)
+
+    def _advance(self) -> None:
+        assert self._trial_run is not None
+        lines = self._trial_run.advance(REPORT_SECONDS)
+        is_finished = self._trial_run.is_finished
+        if is_finished:
+            self._trial_run.finish()
+            self._close()
+        news = [{k: v for k, v in line.items() if k != "cohort"} for line in lines]
+        self._news = {
+            "lines": news,
+            "failure": None,
+            "done": is_finished,
+            "trial_seconds": perf_counter() - self._start,
+        }
+
+    def _close(self) -> None:
+        self._trial_run = None
+        self._resources.close()
+
+    def _guard(self, action: Any) -> None:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - reported with its cause, and the grid goes on
+            kind = "" if isinstance(error, FedcomeError) else f"{type(error).__name__}: "
+            self._failure = f"{kind}{error}"
+            with (self._folder / "trial.log").open("a") as file:
+                traceback.print_exception(error, file=file)
+            self._close()

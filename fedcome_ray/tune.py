@@ -1,0 +1,112 @@
+"""Run a grid of trials on Ray Tune: `python -m fedcome_ray.tune --grid NAME`."""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcome_ray import cli
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedcome_ray.launch import Request
+
+EXAMPLES = """\
+examples:
+  python -m fedcome_ray.tune --list
+  python -m fedcome_ray.tune --grid partial_participation
+  python -m fedcome_ray.tune --grid partial_participation --dry-run
+  python -m fedcome_ray.tune --grid partial_participation --set method.name=fedcome --set rounds=20
+  python -m fedcome_ray.tune --grid my_grid.yaml --profile paper --address 10.0.0.1:6379
+
+The same command skips finished trials and continues unfinished ones.
+exit codes: 0 all trials finished, 1 some failed or were interrupted, 2 the request was wrong
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    return cli.guarded(lambda: _main(args))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m fedcome_ray.tune",
+        description="Run a grid of federated-learning trials on Ray Tune, tracked in MLflow.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--grid", metavar="NAME", help="a grid of ours, or the path of a .yaml file")
+    what.add_argument("--list", action="store_true", help="list the grids and stop")
+    parser.add_argument(
+        "--profile", default="quick", help="quick (default; embedded data), mini or paper"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="show trials and cost, start nothing"
+    )
+    parser.add_argument("--timing", action="store_true", help="show where the time went")
+    cli.add_common_arguments(parser)
+    cli.add_machine_arguments(parser)
+    parser.add_argument(
+        "--max-concurrent", type=cli.positive_int, metavar="N", help="trials at the same time"
+    )
+    return parser
+
+
+def _main(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from fedcome_ray import grid
+
+    out = Console()
+    if args.list:
+        for name in grid.grid_names():
+            out.print(f"[bold]{name:24}[/bold] {grid.load(name).description}", highlight=False)
+        return cli.OK
+
+    from fedcome_ray import methods
+
+    methods.load_plugins(args.plugin)
+    chosen = grid.load(args.grid)
+    trials = grid.expand(chosen, args.profile, grid.parse_overrides(args.set))
+    data_dir = cli.check_data_dir(args.data_dir)
+    output = cli.check_output(args.output)
+
+    cli.quiet_ray()
+    from fedcome_ray.launch import Request, launch  # imports Ray
+
+    request = Request(
+        grid_name=Path(args.grid).stem,
+        profile=args.profile,
+        trials=trials,
+        output=output,
+        tracking_uri=cli.tracking_uri(args.tracking_uri, output),
+        data_dir=data_dir,
+        plugins=[str(Path(file).absolute()) for file in args.plugin],
+        address=args.address,
+        num_shards=args.num_shards,
+        cpus_per_shard=args.cpus_per_shard,
+        gpus_per_shard=args.gpus_per_shard,
+        max_concurrent=args.max_concurrent,
+        timing=args.timing,
+    )
+    return dry_run(request, out) if args.dry_run else launch(request, out)
+
+
+def dry_run(request: "Request", out: "Console") -> int:
+    """Show trials and cost."""
+    from fedcome_ray import plan
+
+    finished = {trial.key for trial in request.trials if request.result(trial) is not None}
+    pending = [trial for trial in request.trials if trial.key not in finished]
+    out.print(plan.plan_table(request.trials, finished))
+    layout = request.layout(max(1, len(pending)), os.cpu_count() or 1, 0)
+    out.print(f"{plan.words(layout)}\n{plan.cost_words(plan.estimate(pending), layout)}")
+    return cli.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from fedcome_ray.datasets.published import FACTS
+from fedcome_ray.torchvision_import import torchvision_datasets
+from tests.unit.datasets.files import NUM_TEST, NUM_TRAIN, cifar_files
+
+
+@pytest.fixture
+def small_datasets(monkeypatch):
+    """The published datasets are a few images each, so that no test needs the real ones."""
+    for name in ("mnist", "cifar10", "cifar100"):
+        small = FACTS[name]._replace(num_train=NUM_TRAIN, num_test=NUM_TEST, sha256=None)
+        monkeypatch.setitem(FACTS, name, small)
+
+
+@pytest.fixture(params=["cifar10", "cifar100"])
+def cifar(request, monkeypatch, small_datasets):
+    """The name and the small files of a CIFAR dataset, whose checksums torchvision is told."""
+    files = cifar_files(request.param)
+    sums = [[name, hashlib.md5(content).hexdigest()] for name, content in files.items()]
+    published = getattr(torchvision_datasets(), request.param.upper())
+    monkeypatch.setattr(published, "train_list", sums[:-1])
+    monkeypatch.setattr(published, "test_list", sums[-1:])
+    return request.param, files
+
+
+@pytest.fixture
+def real_data():
+    """A folder with MNIST/raw, cifar10.npz and femnist.npz, for tests marked `real_data`."""
+    folder = os.environ.get("FEDCOME_TEST_DATA")
+    if not folder:
+        pytest.skip("FEDCOME_TEST_DATA names no folder of real datasets")
+    return Path(folder)

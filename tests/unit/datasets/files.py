@@ -1,0 +1,104 @@
+"""Small files in the formats of the published datasets."""
+
+import gzip
+import io
+import json
+import pickle
+import struct
+import tarfile
+
+import numpy as np
+
+from fedcome_ray.datasets import originals
+from fedcome_ray.datasets.published import FACTS
+
+NUM_TRAIN, NUM_TEST = 40, 20
+
+
+def columns(name):
+    """Random images, height, width, channel, with all the labels in turn."""
+    channels, height, width = FACTS[name].feature_shape
+    shape = (height, width, channels) if channels > 1 else (height, width)
+    rng = np.random.default_rng(0)
+    arrays = {}
+    for side, count in (("train", NUM_TRAIN), ("test", NUM_TEST)):
+        arrays[f"x_{side}"] = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
+        arrays[f"y_{side}"] = (np.arange(count) % FACTS[name].num_classes).astype(np.uint8)
+    return arrays
+
+
+def femnist_columns(num_writers=4):
+    writers = {
+        "client_train": np.arange(NUM_TRAIN) % num_writers,
+        "client_test": np.arange(NUM_TEST) % num_writers,
+    }
+    return {**columns("femnist"), **writers}
+
+
+def channels_first(x):
+    return x[:, None] if x.ndim == 3 else np.moveaxis(x, -1, 1)
+
+
+def write_mnist(folder, suffix=""):
+    folder.mkdir(parents=True, exist_ok=True)
+    for key, array in columns("mnist").items():
+        header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}i", *array.shape)
+        content = header + array.tobytes()
+        path = folder / f"{originals.MNIST_FILES[key]}{suffix}"
+        path.write_bytes(gzip.compress(content) if suffix else content)
+
+
+def cifar_files(name):
+    """Pickled files, the training images in two of them."""
+    arrays, labels = columns(name), originals.CIFAR[name].labels
+    parts = {
+        "data_batch_1": ("train", slice(25)),
+        "data_batch_2": ("train", slice(25, None)),
+        "test_batch": ("test", slice(None)),
+    }
+    return {
+        file: pickle.dumps(
+            {
+                "data": channels_first(arrays[f"x_{side}"][part]).reshape(-1, 3072),
+                labels: arrays[f"y_{side}"][part].tolist(),
+            }
+        )
+        for file, (side, part) in parts.items()
+    }
+
+
+def write_files(folder, files):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
+def write_archive(path, files):
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+
+
+def leaf_images(writer, count):
+    rng = np.random.default_rng([ord(letter) for letter in writer])
+    return rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
+
+
+def write_leaf(folder, side, shards):
+    """A JSON file for each shard `{writer: labels}`, named as LEAF names it."""
+    (folder / side).mkdir(parents=True, exist_ok=True)
+    for number, shard in enumerate(shards):
+        users = {
+            writer: {
+                "x": (leaf_images(writer, len(labels)).reshape(-1, 784) / 255).tolist(),
+                "y": labels,
+            }
+            for writer, labels in shard.items()
+        }
+        path = folder / side / f"all_data_{number}_niid_05_keep_0_{side}_9.json"
+        sizes = [len(labels) for labels in shard.values()]
+        path.write_text(
+            json.dumps({"users": list(users), "num_samples": sizes, "user_data": users})
+        )

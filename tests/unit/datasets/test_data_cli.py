@@ -1,0 +1,148 @@
+import hashlib
+import json
+import subprocess
+import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedcome_ray.data import main
+from fedcome_ray.datasets import overview, packed
+from fedcome_ray.torchvision_import import torchvision_datasets
+from tests.unit.datasets.files import columns, femnist_columns, write_leaf, write_mnist
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+PNG = b"\x89PNG"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDCOME_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_list_says_what_is_there(folder, small_datasets, capsys):
+    write_mnist(folder)
+    assert main(["list"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    states = {row[1]: row[3] for row in rows if row[0] == "│"}
+    assert states["mnist"] == "original"
+    assert states["cifar10"] == "missing"
+    assert states["digits"] == "none"
+
+
+def test_import_packs_arrays_and_verify_reads_them(folder, small_datasets, capsys):
+    np.savez(folder / "mine.npz", **columns("cifar10"))
+    assert main(["import", "cifar10", "--from", "mine.npz"]) == 0
+    assert main(["verify"]) == 0
+    assert "cifar10: good, 40 training and 20 test examples" in capsys.readouterr().out
+
+
+def test_import_says_how_many_writers_there_are(folder, capsys):
+    write_leaf(folder / "leaf" / "data", "train", [{"f1": [1], "f0": [2]}])
+    write_leaf(folder / "leaf" / "data", "test", [{"f1": [1], "f0": [2]}])
+    assert main(["import", "femnist", "--from", "leaf"]) == 0
+    assert "of 2 writers (the paper has 196)" in capsys.readouterr().out
+
+
+def test_verify_packs_original_files(folder, small_datasets):
+    write_mnist(folder)
+    assert main(["verify", "mnist"]) == 0
+    assert packed.pack_path("mnist", folder).is_file()
+
+
+def test_download_gets_and_packs_the_files(folder, small_datasets, monkeypatch, capsys):
+    source = folder / "server"
+    write_mnist(source, ".gz")
+    mnist = torchvision_datasets().MNIST
+    files = sorted(source.iterdir())
+    sums = [(path.name, hashlib.md5(path.read_bytes()).hexdigest()) for path in files]
+    monkeypatch.setattr(mnist, "resources", sums)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=source)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(mnist, "mirrors", [f"http://127.0.0.1:{server.server_port}/"])
+        assert main(["download", "mnist", "--data-dir", "here"]) == 0
+        server.shutdown()
+    assert "mnist: ready in here, 40 training" in capsys.readouterr().out
+    assert packed.pack_path("mnist", folder / "here").is_file()
+
+
+def test_download_leaves_alone_what_is_packed(folder, small_datasets, capsys):
+    write_mnist(folder)
+    main(["verify", "mnist"])
+    assert main(["download", "mnist"]) == 0
+    assert "mnist: already in" in capsys.readouterr().out
+
+
+def test_show_prints_and_draws_a_partition(folder, capsys):
+    assert main(["show", "digits", "--set", "data.num_clients=20"]) == 0
+    out = capsys.readouterr().out
+    assert "digits, classes_per_client, classes 2, num_clients 20" in out
+    assert "and 10 more clients" in out
+    assert "heterogeneity index" in out
+    assert (folder / "digits.png").read_bytes().startswith(PNG)
+
+
+def test_show_takes_a_users_dataset(folder, capsys):
+    arrays = femnist_columns()
+    np.savez(folder / "mine.npz", **arrays)
+    assert main(["show", "npz:mine.npz", "--out", "picture.png"]) == 0
+    assert (folder / "picture.png").read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["verify"], "there are no datasets in"),
+        (["verify", "mnist"], "the dataset mnist is not in"),
+        (["verify", "mnst"], "did you mean `mnist`"),
+        (["import", "digits", "--from", "x"], "`digits` is not a dataset with files"),
+        (["import", "mnist", "--from", "none.npz"], "cannot read none.npz"),
+        (["download", "femnist"], "LEAF's `preprocess.sh"),
+        (["show", "cifar10"], "the dataset cifar10 is not in"),
+        (["show", "digts"], "did you mean `digits`"),
+        (["show", "digits", "--set", "data.partition.name=ring"], "data.partition: "),
+        (["show", "digits", "--out", "no/such/folder/x.png"], "cannot write no/such/folder/x.png"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_message_with_exit_code_2(capsys, arguments, message):
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_help_answers_without_loading_torch():
+    code = (
+        "import sys; from fedcome_ray.data import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "import json; print(json.dumps('torch' in sys.modules))"
+    )
+    project = Path(__file__).parents[3]
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True
+    )
+    assert "examples:" in out.stdout
+    assert json.loads(out.stdout.splitlines()[-1]) is False
+
+
+def test_alike_clients_have_heterogeneity_0_and_disjoint_ones_almost_1():
+    assert overview.heterogeneity(np.full((5, 10), 3)) == 0
+    assert overview.heterogeneity(np.eye(100, dtype=int) * 7) == pytest.approx(0.99)
+
+
+def test_two_of_ten_classes_have_heterogeneity_four_fifths():
+    counts = np.kron(np.eye(5, dtype=int), [[4, 4]])
+    assert overview.heterogeneity(counts) == pytest.approx(0.8)

@@ -1,0 +1,116 @@
+import numpy as np
+import pytest
+
+from fedcome_ray import datasets
+from fedcome_ray.errors import DataError
+
+
+def arrays(**changes):
+    """Three clients with 4, 1 and 2 training examples, not in order, of 5 features."""
+    rng = np.random.default_rng(0)
+    return {
+        "x_train": rng.normal(size=(7, 5)),
+        "y_train": np.array([0, 1, 2, 0, 1, 2, 3]),
+        "client_train": np.array([2, 0, 0, 1, 0, 2, 0]),
+        "x_test": rng.normal(size=(3, 5)),
+        "y_test": np.array([3, 0, 1]),
+        "client_test": np.array([1, 2, 0]),
+        **changes,
+    }
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_npz(**changes):
+        path = tmp_path / "mine.npz"
+        np.savez(path, **{k: v for k, v in arrays(**changes).items() if v is not None})
+        return datasets.Npz(dataset=f"npz:{path}")
+
+    return write_npz
+
+
+def own_labels(split, client):
+    start, end = split.offsets[client : client + 2]
+    return split.examples.y[split.order[start:end]].tolist()
+
+
+def test_examples_go_to_the_clients_beside_them(write):
+    population = datasets.load(write())
+    assert population.num_clients == 3
+    assert population.num_classes == 4
+    assert [own_labels(population.train, client) for client in range(3)] == [
+        [1, 2, 1, 3],
+        [0],
+        [0, 2],
+    ]
+    assert [own_labels(population.test, client) for client in range(3)] == [[1], [3], [0]]
+
+
+def test_features_are_taken_as_they_are(write):
+    x = datasets.load(write()).train.examples.x
+    assert x.dtype == np.float32
+    assert np.array_equal(x, arrays()["x_train"].astype(np.float32))
+
+
+def test_bytes_are_pixels(write):
+    pixels = np.arange(7 * 4, dtype=np.uint8).reshape(7, 1, 2, 2)
+    population = datasets.load(write(x_train=pixels, x_test=pixels[:3]))
+    assert population.feature_shape == (1, 2, 2)
+    assert np.allclose(population.train.examples.x, pixels / 255)
+
+
+def test_it_is_described_without_reading_its_examples(write):
+    description = datasets.describe(write())
+    assert description == datasets.Description((5,), 4, num_train=7, num_test=3, num_clients=3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"client_train": np.array([3, 0, 0, 1, 0, 3, 0])},
+            "no examples of client 2 .*without gaps",
+        ),
+        ({"client_test": np.array([1, 1, 0])}, "client_test has no examples of client 2"),
+        ({"client_test": np.array([1, 2, 3])}, "client_train has no examples of client 3"),
+        ({"client_train": np.array([-1, 0, 0, 1, 0, 2, 0])}, "client_train must be from 0"),
+        ({"client_train": np.full(7, 10**12)}, "client_train must be from 0 to 6"),
+        ({"client_train": np.array(list("abcabca"))}, "client_train must be one row of integers"),
+        ({"y_train": np.array([0, 1, 2, 0, 1, 2, -1])}, "y_train must be from 0 .* got -1 at .* 6"),
+        ({"y_test": np.array([4, 0, 1])}, "y_test must be from 0 to 3, got 4 at position 0"),
+        ({"y_train": np.arange(7.0)}, "y_train must be one row of integers, got float64"),
+        ({"y_train": np.arange(6)}, "equally long"),
+        ({"x_train": np.zeros((6, 5))}, "equally long .* x_train 6, y_train 7"),
+        ({"x_test": np.zeros((3, 4))}, r"one shape, got \(5,\) and \(4,\)"),
+        ({"x_train": np.zeros(7), "x_test": np.zeros(3)}, "x_train must be real numbers of shape"),
+        ({"x_train": np.full((7, 5), "a")}, "x_train must be real numbers"),
+        ({"x_train": np.full((7, 5), np.nan)}, "x_train must be finite .* example 0 is not"),
+        ({"x_test": np.full((3, 5), 1e300)}, "x_test must be finite float32 numbers"),
+        ({"client_test": None}, "lacks the arrays client_test; it has client_train"),
+        (
+            {"x_test": np.zeros((0, 5)), "y_test": np.arange(0), "client_test": np.arange(0)},
+            "equally long and not empty",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_unfit_arrays_are_named(write, changes, message):
+    config = write(**changes)
+    with pytest.raises(DataError, match=message) as error:
+        datasets.load(config)
+    assert str(config.path) in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"not a zip file", b"PK\x03\x04 and then no more"])
+def test_a_file_that_is_no_npz_is_named(tmp_path, content):
+    path = tmp_path / "mine.npz"
+    path.write_bytes(content)
+    for use in (datasets.load, datasets.describe, datasets.check_available):
+        with pytest.raises(DataError, match=r"mine\.npz is damaged or not an \.npz file"):
+            use(datasets.Npz(dataset=f"npz:{path}"))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    config = datasets.Npz(dataset=f"npz:{tmp_path / 'none.npz'}")
+    with pytest.raises(DataError, match=r"cannot read .*none\.npz: No such file"):
+        datasets.check_available(config)
