@@ -62,7 +62,8 @@ class Trainer:
         self, start: Tensor, num_clients: int, batches: Iterator[Batch], lr: float
     ) -> Tensor:
         """Plain SGD: every tensor has memory of its own and is updated where it is."""
-        tensors = self.model.stack(start, num_clients)
+        origin = views(start, self.model.shapes)
+        tensors = [part.repeat(num_clients, *(1 for _ in part.shape)) for part in origin]
         active = tensors
         keep = 1 - lr * self.local.weight_decay
         for batch in batches:
@@ -70,8 +71,8 @@ class Trainer:
                 active = _first(tensors, len(batch.y))
             self.model.add_gradient(active, active, batch, keep=keep, scale=-lr)
         update = start.new_empty(num_clients, self.model.dim)
-        places, origin = views(update, self.model.shapes), views(start, self.model.shapes)
-        for part, place, begin in zip(tensors, places, origin, strict=True):
+        places = views(update, self.model.shapes)
+        for part, begin, place in zip(tensors, origin, places, strict=True):
             torch.sub(part, begin, out=place)
         return update
 

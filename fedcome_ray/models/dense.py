@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcome_ray.hyperparameters import Hyperparameters
-from fedcome_ray.models.model import Batch, Dropout, Shape, default_init, repeat, views
+from fedcome_ray.models.model import Batch, Dropout, Shape, default_init, views
 
 
 class MLP(Hyperparameters):
@@ -61,13 +61,6 @@ class Dense:
             hidden = functional.linear(hidden, weight, bias).relu_()
         return functional.linear(hidden, *tensors[-2:])
 
-    def stack(self, params: Tensor, num_clients: int) -> list[Tensor]:
-        # Weights lie in memory as [in, out], which makes the forward product a fifth faster.
-        return [
-            repeat(part.mT, num_clients).mT if part.ndim == 2 else repeat(part, num_clients)
-            for part in views(params, self.shapes)
-        ]
-
     def add_gradient(
         self,
         target: Sequence[Tensor],
@@ -92,7 +85,7 @@ class Dense:
             if depth:  # before the weight changes, which may be its own target
                 error = torch.bmm(error, layers[depth][0])
                 error = torch.ops.aten.threshold_backward(error, inputs[depth], 0)
-            weight_target.mT.baddbmm_(inputs[depth].mT, error_above, beta=keep, alpha=scale)
+            weight_target.baddbmm_(error_above.mT, inputs[depth], beta=keep, alpha=scale)
             # A sum and not a product with ones, whose bits differ for a block of one client.
             bias_target.mul_(keep).add_(error_above.sum(1), alpha=scale)
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
 
 from fedcome_ray.errors import ConfigError
-from fedcome_ray.models.model import Batch, Dropout, Shape, repeat, views
+from fedcome_ray.models.model import Batch, Dropout, Shape, views
 
 Forward = Callable[[Sequence[Tensor], Tensor, Sequence[Tensor]], Tensor]
 """(tensors of the params, examples, dropout masks or nothing in evaluation) -> logits"""
@@ -45,9 +45,6 @@ class Differentiated:
 
     def logits(self, params: Tensor, x: Tensor) -> Tensor:
         return self.forward(views(params, self.shapes), x, ())
-
-    def stack(self, params: Tensor, num_clients: int) -> list[Tensor]:
-        return [repeat(part, num_clients) for part in views(params, self.shapes)]
 
     def add_gradient(
         self,

@@ -51,9 +51,6 @@ class Model(Protocol):
     def logits(self, params: Tensor, x: Tensor) -> Tensor:
         """Class scores of examples `[n, ...]` under one vector of params: `[n, classes]`."""
 
-    def stack(self, params: Tensor, num_clients: int) -> list[Tensor]:
-        """Tensors `[clients, *shape]` of clients that start alike, laid out for `add_gradient`."""
-
     def add_gradient(
         self,
         target: Sequence[Tensor],
@@ -77,11 +74,6 @@ def views(params: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:
     """The tensors of flat params `[..., dim]`, `[..., *shape]` each, in the same memory."""
     parts = params.split([math.prod(shape) for shape in shapes], dim=-1)
     return [part.unflatten(-1, shape) for part, shape in zip(parts, shapes, strict=True)]
-
-
-def repeat(tensor: Tensor, num_clients: int) -> Tensor:
-    """So many copies of a tensor, row-major: `[clients, *shape]`."""
-    return tensor.expand(num_clients, *tensor.shape).clone(memory_format=torch.contiguous_format)
 
 
 def default_init(shapes: Sequence[Shape], seed: int) -> Tensor:
