@@ -1,12 +1,12 @@
 """How fast clients train: `python -m tests.benchmarks.engine [--quick] [--json FILE] [--plot PNG]`.
 
 One thread per process throughout. Variants take turns, so that a busy machine is unfair to all of
-them alike, and the median of several turns counts. CPU-seconds are steadier than wall time.
+them alike, and the median of several turns counts. CPU-seconds are steadier than wall time; those
+of the Ray variant are of all its processes, Ray's own included.
 """
 
 import argparse
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,16 +15,15 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
-import ray
 import torch
 
-from fedcome_ray import datasets, models
-from fedcome_ray.arrays import shared_tensor
+from fedcome_ray import cluster, datasets, models
+from fedcome_ray.cluster import RayShards, ShardPool
 from fedcome_ray.config import Trial
 from fedcome_ray.device import tune_process
-from fedcome_ray.federation import run_round, split_cohort
-from fedcome_ray.methods.method import Cohort, OnlyParams, Report
-from fedcome_ray.population import Population
+from fedcome_ray.federation import run_round
+from fedcome_ray.methods.method import OnlyParams
+from fedcome_ray.plan import Machine
 from fedcome_ray.server import Server
 from fedcome_ray.shard import Shard
 from tests.benchmarks.processes import cpu_seconds, resident_bytes
@@ -62,76 +61,28 @@ def main() -> None:
     options = parser.parse_args()
 
     tune_process(num_threads=1)
-    start_ray()
     workloads = [MNIST, FEMNIST, CIFAR10]
     if options.quick:
         workloads = [MNIST, replace(FEMNIST, cohort_size=16), replace(CIFAR10, cohort_size=2)]
-    results = {w.name: measure(w, turns=3 if options.quick else 5) for w in workloads}
-    for name, result in results.items():
-        print_result(name, result)
-    scaling = {str(num): measure_population(num) for num in POPULATIONS}
-    print_scaling(scaling)
-    ray.shutdown()
+    with cluster.connected(None):
+        pool = ShardPool(Machine(NUM_SHARDS, cpus_per_shard=1.0))
+        scaling = {str(num): measure_population(num, pool) for num in POPULATIONS}
+        print_scaling(scaling)
+        results = {w.name: measure(w, pool, turns=3 if options.quick else 5) for w in workloads}
+        for name, result in results.items():
+            print_result(name, result)
     if options.json:
         options.json.write_text(json.dumps({**results, "population": scaling}, indent=2))
     if options.plot:
         draw(results, options.plot)
 
 
-def start_ray() -> None:
-    # Actors are told one CPU each; the path lets them import this module.
-    root = str(Path(__file__).parents[2])
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    ray.init(
-        num_cpus=NUM_SHARDS,
-        include_dashboard=False,
-        log_to_driver=False,
-        _node_ip_address="127.0.0.1",
-    )
-
-
-@ray.remote(num_cpus=1)
-class ShardActor:
-    """A shard in a process of its own; arrays travel through shared memory."""
-
-    def __init__(self, trial: dict[str, Any], population: Population) -> None:
-        tune_process(num_threads=1)
-        self.shard = Shard(Trial.model_validate(trial), population)
-
-    def train(self, params: Any, clients: Cohort, round_index: int) -> list[Any]:
-        report = self.shard.train(OnlyParams(shared_tensor(params)), clients, round_index)
-        return [column.numpy() for column in vars(report).values()]
-
-
-class Shards:
-    """The clients of a population in Ray actors."""
-
-    def __init__(self, trial: Trial, population: Any, num_clients: int) -> None:
-        settings = trial.model_dump(mode="json")
-        self.num_clients = num_clients
-        self.actors = [ShardActor.remote(settings, population) for _ in range(NUM_SHARDS)]
-
-    def train(self, received: OnlyParams, cohort: Cohort, round_index: int) -> list[Report]:
-        params = ray.put(received.params.numpy())
-        shares = split_cohort(cohort, self.num_clients, NUM_SHARDS)
-        answers = [
-            actor.train.remote(params, clients, round_index)
-            for actor, clients in zip(self.actors, shares, strict=True)
-            if clients
-        ]
-        return [Report(*map(shared_tensor, columns)) for columns in ray.get(answers)]
-
-    def stop(self) -> None:
-        for actor in self.actors:
-            ray.kill(actor)
-
-
-def measure(workload: Workload, turns: int) -> dict[str, Any]:
+def measure(workload: Workload, pool: ShardPool, turns: int) -> dict[str, Any]:
     """Costs of a round of each variant, and what follows from them."""
     received, step = OnlyParams(workload.start), workload.num_clients // workload.cohort_size
-    cohort = tuple(range(0, workload.cohort_size * step, step))
+    cohort = tuple(range(0, workload.cohort_size * step, step))  # half of it in each shard
     shard = Shard(workload.trial, workload.population)
-    shards = Shards(workload.trial, ray.put(workload.population), workload.num_clients)
+    shards = RayShards(workload.trial, cluster.share(workload.population), pool)
     variants: dict[str, Callable[[], object]] = {
         "engine": lambda: shard.train(received, cohort, 0),
         "ray": lambda: shards.train(received, cohort, 0),
@@ -139,25 +90,27 @@ def measure(workload: Workload, turns: int) -> dict[str, Any]:
         "dataloader": lambda: dataloader_loop(workload),
     }
     shard.train(received, cohort[:1], 0)
-    shards.train(received, (cohort[0], cohort[-1]), 0)  # the first call waits for the processes
+    shards.train(received, (cohort[0], cohort[-1]), 0)
     costs: dict[str, list[Cost]] = {name: [] for name in variants}
     peaks = []
     for _ in range(turns):
         peaks.append(matrix_product_peak())
         for name, variant in variants.items():
-            costs[name].append(cost_of(variant))
-    shards.stop()
+            clock = cpu_seconds if name == "ray" else time.process_time
+            costs[name].append(cost_of(variant, clock))
     return summarise(workload, costs, max(peaks))
 
 
-def cost_of(variant: Callable[[], object], least_seconds: float = 1.0) -> Cost:
+def cost_of(
+    variant: Callable[[], object], clock: Callable[[], float], least_seconds: float = 1.0
+) -> Cost:
     """Of one run; short ones are repeated, for the system counts CPU time in ticks of 10 ms."""
-    runs, cpu, begin = 0, cpu_seconds(), time.perf_counter()
+    runs, cpu, begin = 0, clock(), time.perf_counter()
     while runs == 0 or time.perf_counter() - begin < least_seconds:
         variant()
         runs += 1
     wall = time.perf_counter() - begin
-    return Cost((cpu_seconds() - cpu) / runs, wall / runs)
+    return Cost((clock() - cpu) / runs, wall / runs)
 
 
 def matrix_product_peak(size: int = 1024, repeats: int = 10) -> float:
@@ -199,26 +152,24 @@ def print_result(name: str, result: dict[str, Any]) -> None:
         )
 
 
-def measure_population(num_clients: int, rounds: int = 10) -> dict[str, float]:
+def measure_population(num_clients: int, pool: ShardPool, rounds: int = 10) -> dict[str, float]:
     """Cost of a round, without evaluation, of 100 clients out of so many, and memory in it."""
     data = {"dataset": "synthetic", "num_clients": num_clients}
     trial = Trial.model_validate({"data": data, "model": {"name": "logistic"}, "cohort_size": 100})
-    population = datasets.load(trial.data)
-    stored = ray.put(population)
+    # Not kept in this process: from here on the population is in shared memory, once.
+    shards = RayShards(trial, cluster.share(datasets.load(trial.data)), pool)
+    population = shards.population
     model = models.build(trial.model, population.feature_shape, population.num_classes)
-    del population  # from here on it is in shared memory, once
-    shards = Shards(trial, stored, num_clients)
     server = Server(trial, model.init(trial.seed), num_clients)
     run_round(server, shards, evaluate=False)
     memory = []
 
-    def rounds_with_memory() -> None:
+    def some_rounds() -> None:
         for _ in range(rounds):
             run_round(server, shards, evaluate=False)
         memory.append(resident_bytes())
 
-    cost = cost_of(rounds_with_memory)
-    shards.stop()
+    cost = cost_of(some_rounds, cpu_seconds)
     return {
         "cpu_seconds": cost.cpu / rounds,
         "wall_seconds": cost.wall / rounds,
