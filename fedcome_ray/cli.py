@@ -66,6 +66,12 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-shards", type=positive_int, metavar="N", help="shards of a trial")
     parser.add_argument("--cpus-per-shard", type=positive_float, metavar="X", help="may be < 1")
     parser.add_argument("--gpus-per-shard", type=amount, metavar="X", help="may be < 1")
+    parser.add_argument(
+        "--memory-per-shard",
+        type=megabytes,
+        metavar="MB",
+        help="for clients that are trained together (default: 256)",
+    )
 
 
 def positive_int(text: str) -> int:
@@ -87,6 +93,10 @@ def amount(text: str) -> float:
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"expected a number of at least 0, got `{text}`")
     return value
+
+
+def megabytes(text: str) -> int:
+    return positive_int(text) * 2**20
 
 
 def check_output(folder: Path) -> Path:

@@ -140,14 +140,16 @@ def check_feasible(machine: Machine) -> None:
 class ShardHost:
     """The process of a shard actor; it serves one trial after the other."""
 
-    def __init__(self, num_threads: int, gpus: float) -> None:
-        device.tune_process(num_threads)
-        self._device = device.pick(gpus)
+    def __init__(self, machine: Machine) -> None:
+        device.tune_process(max(1, int(machine.cpus_per_shard)))
+        self._device = device.pick(machine.gpus_per_shard)
+        self._memory = machine.memory_per_shard
         self._shard: Shard | None = None
 
     def load(self, trial: dict[str, Any], plugins: list[str], shared: SharedPopulation) -> None:
         methods.load_plugins(plugins)
-        self._shard = Shard(Trial.model_validate(trial), shared.fetch(), self._device)
+        settings = Trial.model_validate(trial)
+        self._shard = Shard(settings, shared.fetch(), self._device, self._memory)
 
     def train(self, received: Any, clients: Cohort, round_index: int) -> tuple[Any, ...]:
         report = self.shard.train(to_tensors(received), clients, round_index)
@@ -198,7 +200,7 @@ class ShardPool:
                 num_gpus=self.machine.gpus_per_shard,
                 scheduling_strategy=place,
             )
-            .remote(max(1, int(self.machine.cpus_per_shard)), self.machine.gpus_per_shard)
+            .remote(self.machine)
         )
 
 

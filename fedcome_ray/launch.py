@@ -45,6 +45,7 @@ class Request:
     num_shards: int | None = None
     cpus_per_shard: float | None = None
     gpus_per_shard: float | None = None
+    memory_per_shard: int | None = None
     max_concurrent: int | None = None
     timing: bool = False
 
@@ -63,6 +64,7 @@ class Request:
             self.cpus_per_shard,
             self.gpus_per_shard,
             self.max_concurrent,
+            self.memory_per_shard,
         )
 
 

@@ -15,7 +15,7 @@ from fedcome_ray.config import Trial
 from fedcome_ray.hyperparameters import name_of
 from fedcome_ray.population import Description, Examples, Population, split_in_order
 from fedcome_ray.server import Server
-from fedcome_ray.shard import Shard
+from fedcome_ray.shard import BLOCK_MEMORY, Shard
 
 SHARDS_PER_GPU = 4
 TRIAL_OVERHEAD_SECONDS = 1.0
@@ -33,6 +33,7 @@ class Machine:
     cpus_per_shard: float = 0.8
     gpus_per_shard: float = 0.0
     server_cpus: float = 0.2
+    memory_per_shard: int = BLOCK_MEMORY  # bytes for the clients that are trained together
 
     @property
     def bundles(self) -> list[Bundle]:
@@ -57,6 +58,7 @@ def lay_out(
     cpus_per_shard: float | None = None,
     gpus_per_shard: float | None = None,
     max_concurrent: int | None = None,
+    memory_per_shard: int | None = None,
 ) -> Layout:
     """Many trials: one shard each, as many trials as cores. Few trials: several shards each."""
     shards = num_shards or max(1, math.floor(cpus / max(1, num_trials)))
@@ -64,7 +66,8 @@ def lay_out(
     # The server works while its shards wait, and the other way round: together they are one core.
     per_shard = cpus_per_shard if cpus_per_shard is not None else round(1 - server / shards, 4)
     per_gpu = gpus_per_shard if gpus_per_shard is not None else (1 / SHARDS_PER_GPU if gpus else 0)
-    machine = Machine(shards, per_shard, per_gpu, server)
+    memory = memory_per_shard or BLOCK_MEMORY
+    machine = Machine(shards, per_shard, per_gpu, server, memory)
     fits = math.floor(cpus / (server + shards * per_shard) + 1e-9)
     if per_gpu:
         fits = min(fits, math.floor(gpus / (shards * per_gpu) + 1e-9))
@@ -141,7 +144,8 @@ def words(layout: Layout) -> str:
     gpus = f" and {machine.gpus_per_shard:g} GPU" if machine.gpus_per_shard else ""
     return (
         f"{layout.concurrent} at once, each a server with {machine.server_cpus:g} CPU and "
-        f"{machine.num_shards} shard(s) with {machine.cpus_per_shard:g} CPU{gpus}"
+        f"{machine.num_shards} shard(s) with {machine.cpus_per_shard:g} CPU{gpus} and "
+        f"{machine.memory_per_shard / 2**20:.0f} MB for clients in training"
     )
 
 

@@ -42,6 +42,7 @@ class SingleRequest:
     num_shards: int | None = None
     cpus_per_shard: float | None = None
     gpus_per_shard: float | None = None
+    memory_per_shard: int | None = None
 
 
 def run_single(request: SingleRequest, out: Console) -> None:
@@ -108,6 +109,7 @@ def shards_of(request: SingleRequest, trial: Trial, population: Population) -> I
             request.num_shards,
             request.cpus_per_shard,
             request.gpus_per_shard,
+            memory_per_shard=request.memory_per_shard,
         )
         cluster.check_feasible(layout.machine)
         pool = cluster.ShardPool(layout.machine)

@@ -90,6 +90,7 @@ def _main(args: argparse.Namespace) -> int:
         num_shards=args.num_shards,
         cpus_per_shard=args.cpus_per_shard,
         gpus_per_shard=args.gpus_per_shard,
+        memory_per_shard=args.memory_per_shard,
         max_concurrent=args.max_concurrent,
         timing=args.timing,
     )
