@@ -10,16 +10,18 @@ from typing import NamedTuple
 import numpy as np
 from rich.table import Table
 
-from fedcome_ray import datasets, models
+from fedcome_ray import datasets, device, models
 from fedcome_ray.config import Trial
 from fedcome_ray.hyperparameters import name_of
 from fedcome_ray.population import Description, Examples, Population, split_in_order
-from fedcome_ray.server import Server
 from fedcome_ray.shard import BLOCK_MEMORY, Shard
 
 SHARDS_PER_GPU = 4
+# Measured on small trials: starting and ending one, and what a round costs beside its training.
 TRIAL_OVERHEAD_SECONDS = 1.0
-CALIBRATION_CLIENTS = 4
+ROUND_OVERHEAD_SECONDS = 0.006
+CALIBRATION_SECONDS = 0.3
+CALIBRATION_BATCHES = 2
 
 
 Bundle = dict[str, float]
@@ -85,45 +87,57 @@ class Cost(NamedTuple):
 
 
 def estimate(trials: Sequence[Trial]) -> Cost:
-    """Cost from a short calibration of each kind of model on this machine."""
+    """Cost from a short calibration of each kind of trial on this machine."""
+    device.tune_process(num_threads=1)
     rates: dict[str, float] = {}
     rounds = updates = model_bytes = 0
     seconds = 0.0
     for trial in trials:
         shape = datasets.describe(trial.data)
-        kind = f"{trial.model} {trial.local} {type(trial.method)} {shape}"
-        if kind not in rates:
-            rates[kind] = _seconds_per_example(trial, shape)
         cohort = trial.cohort_size_of(shape.num_clients)
+        kind = f"{trial.model} {trial.local} {name_of(trial.method)} {shape} {cohort}"
+        if kind not in rates:
+            rates[kind] = _seconds_per_example(trial, shape, cohort)
         examples = trial.local.epochs * shape.num_train / shape.num_clients * cohort
         evaluated = shape.num_test / trial.eval_every / 3  # only a forward pass
+        seconds += trial.rounds * ((examples + evaluated) * rates[kind] + ROUND_OVERHEAD_SECONDS)
+        seconds += TRIAL_OVERHEAD_SECONDS
         rounds += trial.rounds
         updates += trial.rounds * cohort
-        seconds += trial.rounds * (examples + evaluated) * rates[kind] + TRIAL_OVERHEAD_SECONDS
         model = models.build(trial.model, shape.feature_shape, shape.num_classes)
         model_bytes += 4 * model.dim
     return Cost(rounds, updates, seconds, model_bytes)
 
 
-def _seconds_per_example(trial: Trial, shape: Description) -> float:
-    """Time of local training per example, measured on a few clients with random examples."""
+def _seconds_per_example(trial: Trial, shape: Description, cohort: int) -> float:
+    """Time of local training per example, measured on random examples.
+
+    One client first; then as many as the time allows, since small models train faster in company.
+    """
     size = math.ceil(shape.num_train / shape.num_clients)
-    num_clients = min(CALIBRATION_CLIENTS, trial.cohort_size_of(shape.num_clients))
-    count = size * num_clients
+    size = min(size, CALIBRATION_BATCHES * (trial.local.batch_size or size))
+    once = trial.model_copy(update={"local": trial.local.model_copy(update={"epochs": 1})})
+    alone = _training_seconds(once, shape, num_clients=1, size=size)
+    company = max(1, min(cohort, int(CALIBRATION_SECONDS / alone)))
+    return _training_seconds(once, shape, company, size) / (company * size)
+
+
+def _training_seconds(trial: Trial, shape: Description, num_clients: int, size: int) -> float:
     rng = np.random.default_rng(0)
+    count = num_clients * size
     examples = Examples(
         rng.standard_normal((count, *shape.feature_shape), dtype=np.float32),
         rng.integers(shape.num_classes, size=count),
     )
     side = split_in_order(examples, np.full(num_clients, size))
     shard = Shard(trial, Population(side, side, shape.num_classes))
-    server = Server(trial, shard.model.init(0), shape.num_clients)
+    received = shard.method.broadcast(shard.method.init_server(shard.model.init(0), num_clients))
     times = []
     for round_index in range(2):  # the first warms up
         start = time.perf_counter()
-        shard.train(server.broadcast(), tuple(range(num_clients)), round_index)
+        shard.train(received, tuple(range(num_clients)), round_index)
         times.append(time.perf_counter() - start)
-    return min(times) / (count * trial.local.epochs)
+    return min(times)
 
 
 def plan_table(trials: Sequence[Trial], finished: set[str]) -> Table:
