@@ -36,13 +36,21 @@ class Machine:
     gpus_per_shard: float = 0.0
     server_cpus: float = 0.2
     memory_per_shard: int = BLOCK_MEMORY  # bytes for the clients that are trained together
+    is_joint: bool = False  # the only shard lives in the server's process, which saves the way
 
     @property
     def bundles(self) -> list[Bundle]:
         """The placement group of a trial: its server, then its shards."""
+        server = {"CPU": self.server_cpus}
         shard = {"CPU": self.cpus_per_shard, "GPU": self.gpus_per_shard}
-        shard = {name: amount for name, amount in shard.items() if amount}
-        return [{"CPU": self.server_cpus}, *([shard] * self.num_shards)]
+        if self.is_joint:
+            joint = {**shard, "CPU": round(self.cpus_per_shard + self.server_cpus, 4)}
+            return [_without_zeros(joint)]
+        return [server, *([_without_zeros(shard)] * self.num_shards)]
+
+
+def _without_zeros(bundle: Bundle) -> Bundle:
+    return {resource: amount for resource, amount in bundle.items() if amount}
 
 
 class Layout(NamedTuple):
@@ -62,14 +70,15 @@ def lay_out(
     max_concurrent: int | None = None,
     memory_per_shard: int | None = None,
 ) -> Layout:
-    """Many trials: one shard each, as many trials as cores. Few trials: several shards each."""
+    """Many trials: one process each, as many trials as cores. Few trials: several shards each."""
     shards = num_shards or max(1, math.floor(cpus / max(1, num_trials)))
     server = Machine.server_cpus
     # The server works while its shards wait, and the other way round: together they are one core.
     per_shard = cpus_per_shard if cpus_per_shard is not None else round(1 - server / shards, 4)
     per_gpu = gpus_per_shard if gpus_per_shard is not None else (1 / SHARDS_PER_GPU if gpus else 0)
     memory = memory_per_shard or BLOCK_MEMORY
-    machine = Machine(shards, per_shard, per_gpu, server, memory)
+    is_joint = num_shards is None and shards == 1
+    machine = Machine(shards, per_shard, per_gpu, server, memory, is_joint)
     fits = math.floor(cpus / (server + shards * per_shard) + 1e-9)
     if per_gpu:
         fits = min(fits, math.floor(gpus / (shards * per_gpu) + 1e-9))
@@ -156,10 +165,13 @@ def words(layout: Layout) -> str:
     """The layout in words."""
     machine = layout.machine
     gpus = f" and {machine.gpus_per_shard:g} GPU" if machine.gpus_per_shard else ""
+    memory = f"{machine.memory_per_shard / 2**20:.0f} MB for clients in training"
+    if machine.is_joint:
+        cpus = f"{machine.bundles[0]['CPU']:g} CPU"
+        return f"{layout.concurrent} at once, each one process with {cpus}{gpus}, {memory}"
     return (
         f"{layout.concurrent} at once, each a server with {machine.server_cpus:g} CPU and "
-        f"{machine.num_shards} shard(s) with {machine.cpus_per_shard:g} CPU{gpus} and "
-        f"{machine.memory_per_shard / 2**20:.0f} MB for clients in training"
+        f"{machine.num_shards} shard(s) with {machine.cpus_per_shard:g} CPU{gpus}, {memory}"
     )
 
 

@@ -30,12 +30,12 @@ def result_table(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> Tabl
         if trial.key in accuracy:
             row[column].append(100 * accuracy[trial.key])
 
-    table = Table(title="Test accuracy of the last round, %", title_justify="left")
+    across = f", by {column_name}" if column_name else ""
+    table = Table(title=f"Test accuracy of the last round, %{across}", title_justify="left")
     for name in row_names:
         table.add_column(name.removesuffix(".name"))
     for column in columns:
-        heading = column if column_name is None else f"{column_name}\n{column}"
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(column, justify="right", no_wrap=True)
     best = {
         column: max((mean(r[column]) for r in cells.values() if r.get(column)), default=None)
         for column in columns

@@ -1,7 +1,8 @@
 """A trial as Ray Tune sees it: the central actor of a federation.
 
-The actor is the server; its shards are actors of their own in the same placement group. Tune reuses
-the actor for the next trial (`reset_config`), and the pool of shards with it.
+The actor is the server; its shards are actors of their own in the same placement group, or, where
+one shard is enough, a part of it. Tune reuses the actor for the next trial (`reset_config`), and
+the pool of shards with it.
 """
 
 import logging
@@ -11,13 +12,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import torch
 from ray import tune
 
-from fedcome_ray import methods
+from fedcome_ray import device, methods
 from fedcome_ray.cluster import RayShards, ShardPool, SharedPopulation
 from fedcome_ray.config import Trial
 from fedcome_ray.errors import FedcomeError
+from fedcome_ray.federation import LocalShards, Shards
 from fedcome_ray.plan import Machine
 from fedcome_ray.trial import TrialRun, exclusive
 
@@ -44,12 +45,16 @@ class TrialActor(tune.Trainable):
         trials_folder: Path,
         plugins: list[str],
     ) -> None:
-        torch.set_num_threads(1)
+        device.tune_process(num_threads=1)
         methods.load_plugins(plugins)
+        self._machine = machine
         self._populations = populations
         self._plugins = plugins
         self._trials_folder = trials_folder
-        self._pool = ShardPool(machine)
+        if machine.is_joint:
+            self._device = device.pick(machine.gpus_per_shard)
+        else:
+            self._pool = ShardPool(machine)
         self._trial_run: TrialRun | None = None
         self._resources = ExitStack()
         self._begin(config)
@@ -80,9 +85,15 @@ class TrialActor(tune.Trainable):
 
     def _open(self, trial: Trial) -> None:
         self._resources.enter_context(exclusive(self._folder))
-        population = self._populations[trial.data.model_dump_json()]
-        shards = RayShards(trial, population, self._pool, self._plugins)
-        self._trial_run = TrialRun(trial, shards.population, shards, self._folder)
+        shared = self._populations[trial.data.model_dump_json()]
+        population = shared.fetch()
+        shards: Shards
+        if self._machine.is_joint:
+            memory = self._machine.memory_per_shard
+            shards = LocalShards(trial, population, device=self._device, memory=memory)
+        else:
+            shards = RayShards(trial, shared, self._pool, self._plugins)
+        self._trial_run = TrialRun(trial, population, shards, self._folder)
 
     def _advance(self) -> None:
         assert self._trial_run is not None
