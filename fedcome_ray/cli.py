@@ -74,6 +74,12 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_concurrency_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--max-concurrent", type=positive_int, metavar="N", help="trials at the same time"
+    )
+
+
 def positive_int(text: str) -> int:
     value = int(text)
     if value < 1:
@@ -144,6 +150,7 @@ def quiet_ray() -> None:
 @contextmanager
 def stderr_to(log: Path) -> Iterator[IO[str]]:
     """Send what libraries and their child processes print to a log; yields the real stderr."""
+    log.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     with os.fdopen(os.dup(2), "w") as real:
         with log.open("ab") as file:

@@ -39,6 +39,9 @@ NO_EXAMPLES = Examples(np.empty(0, np.float32), np.empty(0, np.int64))
 @contextmanager
 def connected(address: str | None) -> Iterator[Bundle]:
     """A Ray cluster to work on, and its resources; a private one is stopped afterwards."""
+    if ray.is_initialized():
+        yield ray.cluster_resources()
+        return
     _connect(address)
     # Ray's own handler of SIGTERM aborts the process; a stop by Ctrl-C is orderly.
     previous = signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))

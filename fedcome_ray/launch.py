@@ -48,6 +48,12 @@ class Request:
     memory_per_shard: int | None = None
     max_concurrent: int | None = None
     timing: bool = False
+    name: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
+
+    @property
+    def log(self) -> Path:
+        """Where libraries print to while the launch runs."""
+        return self.output / "logs" / f"{self.name}.log"
 
     def folder(self, trial: Trial) -> Path:
         return self.output / "trials" / trial.folder_name
@@ -72,6 +78,7 @@ class Request:
 class Outcome:
     """What happened to the trials that a launch had to run."""
 
+    num_pending: int
     finished: set[str] = field(default_factory=set)  # trial keys
     failures: dict[str, str] = field(default_factory=dict)  # trial key -> why
     phases: defaultdict[str, float] = field(
@@ -80,43 +87,46 @@ class Outcome:
     slot_seconds: float = 0.0  # wall time of the grid times the trials that ran at once
 
     @property
+    def exit_code(self) -> int:
+        return cli.OK if len(self.finished) == self.num_pending else cli.FAILED
+
+    @property
+    def is_interrupted(self) -> bool:
+        return len(self.finished) + len(self.failures) < self.num_pending
+
+    @property
     def overhead(self) -> float:
         """Seconds that a trial spent outside of its rounds, on average."""
         return (self.slot_seconds - self.phases["seconds/round"]) / max(1, len(self.finished))
 
 
-def launch(request: Request, out: Console) -> int:
-    """Run what is not finished, show what there is; the exit code."""
+def launch(request: Request, out: Console, console: Console) -> Outcome:
+    """Run what is not finished, show what there is: progress on `console`, results on `out`."""
     check_uri(request.tracking_uri)
     if request.address is not None:
         cluster.check_address(request.address)
     populations = load_populations(request)
     pending = [trial for trial in request.trials if request.result(trial) is None]
-    name = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    log = request.output / "logs" / f"{name}.log"
-    log.parent.mkdir(exist_ok=True)
-
-    with cli.stderr_to(log) as stderr:
-        console = Console(file=stderr)
-        tags = {"grid": request.grid_name, "profile": request.profile, "launch": name}
-        artifacts = request.output / "artifacts"
-        tracker = Tracker(request.tracking_uri, request.grid_name, artifacts, tags)
-        outcome = Outcome()
-        try:
-            for trial in request.trials:
-                if trial not in pending:
-                    tracker.mirror(trial, request.folder(trial))
-            if pending:
-                console.print("starting Ray ...")
-                with cluster.connected(request.address):
-                    tracker.wait_until_open()
-                    outcome = run_trials(request, pending, populations, tracker, console)
-            tracker.wait_until_open()
-            tracker.launch_ended(*launch_record(request, pending, outcome))
-        finally:
-            tracker.close()
+    tags = {"grid": request.grid_name, "profile": request.profile, "launch": request.name}
+    artifacts = request.output / "artifacts"
+    tracker = Tracker(request.tracking_uri, request.grid_name, artifacts, tags)
+    outcome = Outcome(num_pending=len(pending))
+    try:
+        for trial in request.trials:
+            if trial not in pending:
+                tracker.mirror(trial, request.folder(trial))
+        if pending:
+            console.print("starting Ray ...")
+            with cluster.connected(request.address):
+                tracker.wait_until_open()
+                run_trials(request, pending, populations, tracker, console, outcome)
+        tracker.wait_until_open()
+        tracker.launch_ended(*launch_record(request, outcome))
+    finally:
+        tracker.close()
     show_results(request, out)
-    return conclude(request, pending, outcome, tracker, out, log)
+    conclude(request, outcome, tracker, out)
+    return outcome
 
 
 def load_populations(request: Request) -> dict[str, Population]:
@@ -136,7 +146,8 @@ def run_trials(
     populations: Mapping[str, Population],
     tracker: Tracker,
     console: Console,
-) -> Outcome:
+    outcome: Outcome,
+) -> None:
     """Hand the trials to Tune and listen."""
     resources = ray.cluster_resources()
     layout = request.layout(len(trials), resources.get("CPU", 0), resources.get("GPU", 0))
@@ -158,7 +169,7 @@ def run_trials(
     start = time.monotonic()
     try:
         with Progress(console, trials, cohorts) as progress:
-            listener = Listener(request, trials, tracker, progress)
+            listener = Listener(request, trials, tracker, progress, outcome)
             tune.Tuner(
                 tune.with_resources(
                     trainable, tune.PlacementGroupFactory(layout.machine.bundles, strategy="PACK")
@@ -178,18 +189,22 @@ def run_trials(
             ).fit()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    listener.outcome.slot_seconds = (time.monotonic() - start) * layout.concurrent
+    outcome.slot_seconds = (time.monotonic() - start) * layout.concurrent
     listener.close()
-    return listener.outcome
 
 
 class Listener(tune.Callback):
     """Passes what Tune reports on to the display and to the tracker."""
 
     def __init__(
-        self, request: Request, trials: Sequence[Trial], tracker: Tracker, progress: Progress
+        self,
+        request: Request,
+        trials: Sequence[Trial],
+        tracker: Tracker,
+        progress: Progress,
+        outcome: Outcome,
     ) -> None:
-        self.outcome = Outcome()
+        self.outcome = outcome
         self._request = request
         self._trials = {trial.key: trial for trial in trials}
         self._tracker = tracker
@@ -228,7 +243,8 @@ class Listener(tune.Callback):
     def close(self) -> None:
         """Mark the trials that were interrupted."""
         for key in self._started - self.outcome.finished - set(self.outcome.failures):
-            self._end(self._trials[key], "KILLED", "interrupted")
+            own = self._trials[key]
+            self._tracker.trial_ended(own, "KILLED", self._request.folder(own))
 
     def _own(self, trial: Any) -> Trial:
         return self._trials[trial.config["spec"]["key"]]
@@ -259,10 +275,14 @@ def show_results(request: Request, out: Console) -> None:
 
 
 def launch_record(
-    request: Request, pending: Sequence[Trial], outcome: Outcome
+    request: Request, outcome: Outcome
 ) -> tuple[dict[str, Any], dict[str, float], dict[str, str]]:
     """What the launch itself leaves in MLflow: parameters, metrics, texts."""
-    params = {"trials": len(request.trials), "pending": len(pending), "profile": request.profile}
+    params = {
+        "trials": len(request.trials),
+        "pending": outcome.num_pending,
+        "profile": request.profile,
+    }
     metrics = {
         "launch/finished": float(len(outcome.finished)),
         "launch/failed": float(len(outcome.failures)),
@@ -275,34 +295,27 @@ def launch_record(
     return params, metrics, {"results.txt": recorder.export_text(), "failures.txt": failures}
 
 
-def conclude(
-    request: Request,
-    pending: Sequence[Trial],
-    outcome: Outcome,
-    tracker: Tracker,
-    out: Console,
-    log: Path,
-) -> int:
-    """Say what is missing and where to look; the exit code."""
-    if request.timing and outcome.finished:
-        out.print(timing_table(outcome))
+def conclude(request: Request, outcome: Outcome, tracker: Tracker, out: Console) -> None:
+    """Say what is missing and where to look."""
     if outcome.finished:
+        if request.timing:
+            out.print(timing_table(outcome))
         out.print(f"outside of rounds: {outcome.overhead:.2f} s a trial", highlight=False)
-    for trial in pending:
-        why = outcome.failures.get(trial.key)
-        if why not in (None, "interrupted"):
-            out.print(f"[red]failed[/red] {trial.name}: {why}\n  {request.folder(trial)}/trial.log")
-    missing = len(pending) - len(outcome.finished)
+    for trial in request.trials:
+        if trial.key in outcome.failures:
+            why, log = outcome.failures[trial.key], request.folder(trial) / "trial.log"
+            out.print(f"[red]failed[/red] {trial.name}: {why}\n  {log}", soft_wrap=True)
     if tracker.problem is not None:
         out.print(
             f"[yellow]MLflow: {tracker.problem}[/yellow]; nothing is lost, "
             f"the same command mirrors the results again"
         )
+    missing = outcome.num_pending - len(outcome.finished)
     if missing:
-        out.print(f"{missing} trials are not finished; the same command goes on. Log: {log}")
-    out.print(f"results    {request.output}")
+        out.print(f"{missing} trials are not finished; the same command goes on")
+        out.print(f"log        {request.log}", soft_wrap=True)
+    out.print(f"results    {request.output}", soft_wrap=True)
     out.print(f"compare    mlflow ui --backend-store-uri {request.tracking_uri}", soft_wrap=True)
-    return cli.FAILED if missing else cli.OK
 
 
 def timing_table(outcome: Outcome) -> Table:

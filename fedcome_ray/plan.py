@@ -1,8 +1,9 @@
 """Before anything starts: how trials are laid out on the machine, and what they cost."""
 
 import math
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
@@ -20,8 +21,11 @@ SHARDS_PER_GPU = 4
 # Measured on small trials: starting and ending one, and what a round costs beside its training.
 TRIAL_OVERHEAD_SECONDS = 1.0
 ROUND_OVERHEAD_SECONDS = 0.006
-CALIBRATION_SECONDS = 0.3
-CALIBRATION_BATCHES = 2
+# A round's line and its metrics in MLflow; a client's results in a round; a process with torch.
+ROUND_BYTES = 7_000
+CLIENT_BYTES = 8
+PROCESS_BYTES = 500_000_000
+CALIBRATION_SECONDS = 0.5
 
 
 Bundle = dict[str, float]
@@ -89,46 +93,67 @@ def lay_out(
 class Cost(NamedTuple):
     """What a list of trials costs."""
 
-    rounds: int
-    client_updates: int
-    cpu_seconds: float
-    model_bytes: int
+    rounds: int = 0
+    client_updates: int = 0
+    cpu_seconds: float = 0.0
+    disk_bytes: int = 0
+    memory_bytes: int = 0  # of the largest trial, in all its processes
 
 
 def estimate(trials: Sequence[Trial]) -> Cost:
     """Cost from a short calibration of each kind of trial on this machine."""
     device.tune_process(num_threads=1)
     rates: dict[str, float] = {}
-    rounds = updates = model_bytes = 0
-    seconds = 0.0
+    total = Cost()
     for trial in trials:
         shape = datasets.describe(trial.data)
         cohort = trial.cohort_size_of(shape.num_clients)
         kind = f"{trial.model} {trial.local} {name_of(trial.method)} {shape} {cohort}"
         if kind not in rates:
             rates[kind] = _seconds_per_example(trial, shape, cohort)
-        examples = trial.local.epochs * shape.num_train / shape.num_clients * cohort
-        evaluated = shape.num_test / trial.eval_every / 3  # only a forward pass
-        seconds += trial.rounds * ((examples + evaluated) * rates[kind] + ROUND_OVERHEAD_SECONDS)
-        seconds += TRIAL_OVERHEAD_SECONDS
-        rounds += trial.rounds
-        updates += trial.rounds * cohort
-        model = models.build(trial.model, shape.feature_shape, shape.num_classes)
-        model_bytes += 4 * model.dim
-    return Cost(rounds, updates, seconds, model_bytes)
+        cost = _cost_of(trial, shape, cohort, rates[kind])
+        total = Cost(
+            total.rounds + cost.rounds,
+            total.client_updates + cost.client_updates,
+            total.cpu_seconds + cost.cpu_seconds,
+            total.disk_bytes + cost.disk_bytes,
+            max(total.memory_bytes, cost.memory_bytes),
+        )
+    return total
+
+
+def _cost_of(trial: Trial, shape: Description, cohort: int, seconds_per_example: float) -> Cost:
+    trained = trial.local.epochs * shape.num_train / shape.num_clients * cohort
+    evaluated = shape.num_test / trial.eval_every / 3  # only a forward pass
+    per_round = (trained + evaluated) * seconds_per_example + ROUND_OVERHEAD_SECONDS
+    params_bytes = 4 * models.build(trial.model, shape.feature_shape, shape.num_classes).dim
+    results = trial.rounds // trial.eval_every * shape.num_clients
+    example_bytes = 4 * math.prod(shape.feature_shape)
+    return Cost(
+        rounds=trial.rounds,
+        client_updates=trial.rounds * cohort,
+        cpu_seconds=trial.rounds * per_round + TRIAL_OVERHEAD_SECONDS,
+        disk_bytes=2 * params_bytes + trial.rounds * ROUND_BYTES + results * CLIENT_BYTES,
+        memory_bytes=PROCESS_BYTES
+        + (shape.num_train + shape.num_test) * example_bytes
+        + 2 * cohort * params_bytes,  # as reported, and joined at the server
+    )
 
 
 def _seconds_per_example(trial: Trial, shape: Description, cohort: int) -> float:
     """Time of local training per example, measured on random examples.
 
-    One client first; then as many as the time allows, since small models train faster in company.
+    One client first, for two batches. If the time allows the whole cohort is measured, else as many
+    clients as it allows: small models train faster in company.
     """
-    size = math.ceil(shape.num_train / shape.num_clients)
-    size = min(size, CALIBRATION_BATCHES * (trial.local.batch_size or size))
+    size, epochs = math.ceil(shape.num_train / shape.num_clients), trial.local.epochs
+    few = min(size, 2 * (trial.local.batch_size or size))
     once = trial.model_copy(update={"local": trial.local.model_copy(update={"epochs": 1})})
-    alone = _training_seconds(once, shape, num_clients=1, size=size)
-    company = max(1, min(cohort, int(CALIBRATION_SECONDS / alone)))
-    return _training_seconds(once, shape, company, size) / (company * size)
+    alone = _training_seconds(once, shape, num_clients=1, size=few) / few
+    if alone * size * epochs * cohort < CALIBRATION_SECONDS:
+        return _training_seconds(trial, shape, cohort, size) / (cohort * size * epochs)
+    company = max(1, min(cohort, int(CALIBRATION_SECONDS / (alone * few))))
+    return _training_seconds(once, shape, company, few) / (company * few)
 
 
 def _training_seconds(trial: Trial, shape: Description, num_clients: int, size: int) -> float:
@@ -181,5 +206,51 @@ def cost_words(cost: Cost, layout: Layout) -> str:
     wall = timedelta(seconds=round(cost.cpu_seconds / cores))
     return (
         f"{cost.rounds:,} rounds, {cost.client_updates:,} client updates: about {wall} on {cores} "
-        f"cores by a short calibration of this machine, {cost.model_bytes / 1e6:,.1f} MB of models"
+        f"cores by a short calibration of this machine, {_size(cost.disk_bytes)} on disk, "
+        f"{_size(layout.concurrent * cost.memory_bytes)} of memory"
     )
+
+
+def cost_table(trials_by_grid: Mapping[str, Sequence[Trial]], cpus: int | None) -> Table:
+    """The cost of each grid and of all, on this machine or on a cluster of so many CPUs."""
+    cores = cpus or os.cpu_count() or 1
+    table = Table(title=f"By a short calibration of this machine, for {cores} CPUs")
+    for heading in (
+        "grid",
+        "trials",
+        "rounds",
+        "client updates",
+        "CPU time",
+        "time",
+        "disk",
+        "RAM",
+    ):
+        table.add_column(heading, justify="left" if heading == "grid" else "right")
+    costs = {name: estimate(trials) for name, trials in trials_by_grid.items()}
+    for name, cost in costs.items():
+        num_trials = len(trials_by_grid[name])
+        table.add_row(name, str(num_trials), *_cells(cost, num_trials, cores))
+    total = sum(cost.cpu_seconds for cost in costs.values())
+    table.add_section()
+    table.add_row("all", *[""] * 3, _time(total), _time(total / cores), "", "")
+    return table
+
+
+def _cells(cost: Cost, num_trials: int, cores: int) -> list[str]:
+    at_once = min(num_trials, cores)
+    return [
+        f"{cost.rounds:,}",
+        f"{cost.client_updates:,}",
+        _time(cost.cpu_seconds),
+        _time(cost.cpu_seconds / cores),
+        _size(cost.disk_bytes),
+        _size(at_once * cost.memory_bytes),
+    ]
+
+
+def _time(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
+
+
+def _size(num_bytes: float) -> str:
+    return f"{num_bytes / 1e9:.1f} GB" if num_bytes > 1e9 else f"{num_bytes / 1e6:.0f} MB"
