@@ -215,17 +215,9 @@ def cost_table(trials_by_grid: Mapping[str, Sequence[Trial]], cpus: int | None) 
     """The cost of each grid and of all, on this machine or on a cluster of so many CPUs."""
     cores = cpus or os.cpu_count() or 1
     table = Table(title=f"By a short calibration of this machine, for {cores} CPUs")
-    for heading in (
-        "grid",
-        "trials",
-        "rounds",
-        "client updates",
-        "CPU time",
-        "time",
-        "disk",
-        "RAM",
-    ):
-        table.add_column(heading, justify="left" if heading == "grid" else "right")
+    table.add_column("grid", no_wrap=True)
+    for heading in ("trials", "rounds", "updates", "CPU time", "time", "disk", "RAM"):
+        table.add_column(heading, justify="right")
     costs = {name: estimate(trials) for name, trials in trials_by_grid.items()}
     for name, cost in costs.items():
         num_trials = len(trials_by_grid[name])
