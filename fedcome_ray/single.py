@@ -70,7 +70,7 @@ def run_single(request: SingleRequest, out: Console) -> None:
 
 def make_trial(request: SingleRequest, init_params: torch.Tensor | None) -> Trial:
     """The trial that the settings describe."""
-    settings: dict[str, Any] = {}
+    settings = grid.defaults()
     grid.assign(settings, request.overrides)
     if init_params is not None:
         settings["init_digest"] = hashlib.sha256(init_params.numpy().tobytes()).hexdigest()
