@@ -35,9 +35,9 @@ STATE = Outer(
 )
 
 
-def through_a_file(state: Any, path: Path, template: Any = None) -> Any:
+def through_a_file(state: Any, path: Path) -> Any:
     checkpoint.write(path, checkpoint.flatten(state, "state"))
-    return checkpoint.rebuild(state if template is None else template, checkpoint.read(path), "state")
+    return checkpoint.rebuild(state, checkpoint.read(path), "state")
 
 
 def bits(array: Any) -> bytes:
@@ -78,9 +78,10 @@ def test_views_are_saved_as_they_look(tmp_path: Path) -> None:
     assert read.table.tolist() == [[2, 1, 0], [5, 4, 3]]
 
 
-def test_a_template_says_the_types_and_not_the_sizes(tmp_path: Path) -> None:
+def test_a_template_says_the_types_and_not_the_sizes() -> None:
     template = STATE._replace(inner=Inner(torch.empty(0), np.empty(0)))
-    assert through_a_file(STATE, tmp_path / "file", template).inner.matrix.shape == (2, 2)
+    arrays = checkpoint.flatten(STATE, "state")
+    assert checkpoint.rebuild(template, arrays, "state").inner.matrix.shape == (2, 2)
 
 
 def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
