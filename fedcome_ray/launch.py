@@ -24,7 +24,7 @@ from fedcome_ray.provenance import provenance
 from fedcome_ray.summary import result_table
 from fedcome_ray.tracking import Tracker, check_uri
 from fedcome_ray.trainable import TrialActor
-from fedcome_ray.trial import check_fits, read_result
+from fedcome_ray.trial import check_fits, exclusive, read_result
 
 # Restarts of a trial whose process or node died; its own errors are not repeated.
 MAX_DEATHS = 5
@@ -89,12 +89,13 @@ def launch(request: Request, out: Console) -> int:
     if request.address is not None:
         cluster.check_address(request.address)
     populations = load_populations(request)
-    pending = [trial for trial in request.trials if request.result(trial) is None]
     name = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     log = request.output / "logs" / f"{name}.log"
     log.parent.mkdir(exist_ok=True)
 
-    with cli.stderr_to(log) as stderr:
+    # One launch at a time: its driver is the only writer of the default store, which is SQLite.
+    with exclusive(request.output, patience=0), cli.stderr_to(log) as stderr:
+        pending = [trial for trial in request.trials if request.result(trial) is None]
         console = Console(file=stderr)
         tags = {"grid": request.grid_name, "profile": request.profile, "launch": name}
         artifacts = request.output / "artifacts"
@@ -107,9 +108,9 @@ def launch(request: Request, out: Console) -> int:
             if pending:
                 console.print("starting Ray ...")
                 with cluster.connected(request.address):
-                    tracker.wait_until_open()
+                    tracker.check_open()
                     outcome = run_trials(request, pending, populations, tracker, console)
-            tracker.wait_until_open()
+            tracker.check_open()
             tracker.launch_ended(*launch_record(request, pending, outcome))
         finally:
             tracker.close()
@@ -193,6 +194,7 @@ class Listener(tune.Callback):
         self._tracker = tracker
         self._progress = progress
         self._started: set[str] = set()
+        self._next_round: dict[str, int] = {}  # trial key -> the first round not yet counted
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune pickles its callbacks for a restore that we do not use
@@ -208,9 +210,15 @@ class Listener(tune.Callback):
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         own, lines = self._own(trial), result["lines"]
+        if own.key not in self._next_round:
+            self._next_round[own.key] = result["num_restored"]
+            self._progress.resumed(own, result["num_restored"])
         self._progress.advanced(own, lines)
         self._tracker.trial_advanced(own, lines)
-        for line in lines:
+        # A restarted trial hands out its history again: count what this launch computed, once.
+        fresh = [line for line in lines if line["round"] >= self._next_round[own.key]]
+        self._next_round[own.key] += len(fresh)
+        for line in fresh:
             for phase, seconds in line["seconds"].items():
                 self.outcome.phases[phase] += seconds
         if result["failure"] is not None:

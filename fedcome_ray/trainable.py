@@ -6,7 +6,7 @@ the actor for the next trial (`reset_config`), and the pool of shards with it.
 
 import logging
 import traceback
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -62,7 +62,7 @@ class TrialActor(tune.Trainable):
         if self._failure is None:
             self._guard(self._advance)
         if self._failure is not None:
-            return {"lines": [], "failure": self._failure, "done": True}
+            return {"lines": [], "failure": self._failure, "num_restored": 0, "done": True}
         return self._news
 
     def cleanup(self) -> None:
@@ -80,6 +80,7 @@ class TrialActor(tune.Trainable):
 
     def _open(self, trial: Trial) -> None:
         self._resources.enter_context(exclusive(self._folder))
+        self._pool.replace_dead()  # else a shard that died late would fail every trial after it
         population = self._populations[trial.data.model_dump_json()]
         shards = RayShards(trial, population, self._pool, self._plugins)
         self._trial_run = TrialRun(trial, shards.population, shards, self._folder)
@@ -87,7 +88,7 @@ class TrialActor(tune.Trainable):
     def _advance(self) -> None:
         assert self._trial_run is not None
         lines = self._trial_run.advance(REPORT_SECONDS)
-        is_finished = self._trial_run.is_finished
+        num_restored, is_finished = self._trial_run.num_restored, self._trial_run.is_finished
         if is_finished:
             self._trial_run.finish()
             self._close()
@@ -95,6 +96,7 @@ class TrialActor(tune.Trainable):
         self._news = {
             "lines": news,
             "failure": None,
+            "num_restored": num_restored,
             "done": is_finished,
             "trial_seconds": perf_counter() - self._start,
         }
@@ -109,6 +111,7 @@ class TrialActor(tune.Trainable):
         except Exception as error:  # noqa: BLE001 - reported with its cause, and the grid goes on
             kind = "" if isinstance(error, FedcomeError) else f"{type(error).__name__}: "
             self._failure = f"{kind}{error}"
-            with (self._folder / "trial.log").open("a") as file:
-                traceback.print_exception(error, file=file)
             self._close()
+            # The folder may be what failed: a full disk, or somebody removed it.
+            with suppress(OSError), (self._folder / "trial.log").open("a") as file:
+                traceback.print_exception(error, file=file)
