@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -24,9 +25,28 @@ def guarded(action: Callable[[], int]) -> int:
     except FedcomeError as error:
         print(f"failed: {error}", file=sys.stderr)  # noqa: T201
         return FAILED
+    except OSError as error:  # a full disk, a folder that was removed
+        print(f"failed: {error}", file=sys.stderr)  # noqa: T201
+        return FAILED
     except KeyboardInterrupt:
         print("interrupted; the same command goes on", file=sys.stderr)  # noqa: T201
         return FAILED
+
+
+@contextmanager
+def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed, to be asked where stopping is safe; the second time insists."""
+    asked: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        asked.append(number)
+        signal.signal(signal.SIGINT, previous)
+
+    previous = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ from fedcome_ray.provenance import provenance
 from fedcome_ray.summary import result_table
 from fedcome_ray.tracking import Tracker, check_uri
 from fedcome_ray.trainable import TrialActor
-from fedcome_ray.trial import check_fits, read_result
+from fedcome_ray.trial import check_fits, exclusive, read_result
 
 # Restarts of a trial whose process or node died; its own errors are not repeated.
 MAX_DEATHS = 5
@@ -106,24 +106,26 @@ def launch(request: Request, out: Console, console: Console) -> Outcome:
     if request.address is not None:
         cluster.check_address(request.address)
     populations = load_populations(request)
-    pending = [trial for trial in request.trials if request.result(trial) is None]
-    tags = {"grid": request.grid_name, "profile": request.profile, "launch": request.name}
-    artifacts = request.output / "artifacts"
-    tracker = Tracker(request.tracking_uri, request.grid_name, artifacts, tags)
-    outcome = Outcome(num_pending=len(pending))
-    try:
-        for trial in request.trials:
-            if trial not in pending:
-                tracker.mirror(trial, request.folder(trial))
-        if pending:
-            console.print("starting Ray ...")
-            with cluster.connected(request.address):
-                tracker.wait_until_open()
-                run_trials(request, pending, populations, tracker, console, outcome)
-        tracker.wait_until_open()
-        tracker.launch_ended(*launch_record(request, outcome))
-    finally:
-        tracker.close()
+    # One launch at a time: its driver is the only writer of the default store, which is SQLite.
+    with exclusive(request.output, patience=0):
+        pending = [trial for trial in request.trials if request.result(trial) is None]
+        outcome = Outcome(num_pending=len(pending))
+        tags = {"grid": request.grid_name, "profile": request.profile, "launch": request.name}
+        artifacts = request.output / "artifacts"
+        tracker = Tracker(request.tracking_uri, request.grid_name, artifacts, tags)
+        try:
+            for trial in request.trials:
+                if trial not in pending:
+                    tracker.mirror(trial, request.folder(trial))
+            if pending:
+                console.print("starting Ray ...")
+                with cluster.connected(request.address):
+                    tracker.check_open()
+                    run_trials(request, pending, populations, tracker, console, outcome)
+            tracker.check_open()
+            tracker.launch_ended(*launch_record(request, outcome))
+        finally:
+            tracker.close()
     show_results(request, out)
     conclude(request, outcome, tracker, out)
     return outcome
@@ -210,6 +212,7 @@ class Listener(tune.Callback):
         self._tracker = tracker
         self._progress = progress
         self._started: set[str] = set()
+        self._next_round: dict[str, int] = {}  # trial key -> the first round not yet counted
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune pickles its callbacks for a restore that we do not use
@@ -225,9 +228,15 @@ class Listener(tune.Callback):
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         own, lines = self._own(trial), result["lines"]
+        if own.key not in self._next_round:
+            self._next_round[own.key] = result["num_restored"]
+            self._progress.resumed(own, result["num_restored"])
         self._progress.advanced(own, lines)
         self._tracker.trial_advanced(own, lines)
-        for line in lines:
+        # A restarted trial hands out its history again: count what this launch computed, once.
+        fresh = [line for line in lines if line["round"] >= self._next_round[own.key]]
+        self._next_round[own.key] += len(fresh)
+        for line in fresh:
             for phase, seconds in line["seconds"].items():
                 self.outcome.phases[phase] += seconds
         if result["failure"] is not None:

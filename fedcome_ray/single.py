@@ -58,9 +58,9 @@ def run_single(request: SingleRequest, out: Console) -> None:
             f"the model `{name_of(trial.model)}` needs [{model.dim}]"
         )
     folder = request.output / "trials" / trial.folder_name
-    if read_result(folder) is None:
-        with ExitStack() as stack:
-            stack.enter_context(exclusive(folder))
+    with ExitStack() as stack:
+        stack.enter_context(exclusive(folder))
+        if read_result(folder) is None:
             shards = stack.enter_context(shards_of(request, trial, population))
             run = TrialRun(trial, population, shards, folder, init_params)
             follow(run, request, population.num_clients)
@@ -71,7 +71,7 @@ def run_single(request: SingleRequest, out: Console) -> None:
 
 def make_trial(request: SingleRequest, init_params: torch.Tensor | None) -> Trial:
     """The trial that the settings describe."""
-    settings: dict[str, Any] = {}
+    settings = grid.defaults()
     grid.assign(settings, request.overrides)
     if init_params is not None:
         settings["init_digest"] = hashlib.sha256(init_params.numpy().tobytes()).hexdigest()
@@ -118,29 +118,33 @@ def shards_of(request: SingleRequest, trial: Trial, population: Population) -> I
 
 
 def follow(run: TrialRun, request: SingleRequest, num_clients: int) -> None:
-    """Run all rounds, shown and tracked; an interruption leaves a checkpoint."""
+    """Run all rounds, shown and tracked; Ctrl-C leaves a checkpoint."""
     trial = run.trial
     tags = {"grid": EXPERIMENT, "profile": "none", "launch": EXPERIMENT}
     tracker = Tracker(request.tracking_uri, EXPERIMENT, request.output / "artifacts", tags)
-    status = "KILLED"
+    status = "FAILED"
     try:
         tracker.trial_started(trial)
         cohorts = {trial.key: trial.cohort_size_of(num_clients)}
-        with Progress(Console(stderr=True), [trial], cohorts) as progress:
+        progress = Progress(Console(stderr=True), [trial], cohorts)
+        with progress, cli.deferred_interrupt() as is_interrupted:
             progress.started(trial)
-            while not run.is_finished:
+            progress.resumed(trial, run.num_restored)
+            while not (run.is_finished or is_interrupted()):
                 lines = run.advance(REPORT_SECONDS)
                 progress.advanced(trial, lines)
                 tracker.trial_advanced(trial, lines)
+            if is_interrupted():
+                status = "KILLED"
+                run.checkpoint()
+                raise KeyboardInterrupt
             run.finish()
             progress.ended(trial, "done")
         status = "FINISHED"
     finally:
-        if status == "KILLED":
-            run.checkpoint()
         tracker.trial_ended(trial, status, run.folder)
         tracker.close()
-    tracker.wait_until_open()
+    tracker.check_open()
 
 
 def result_of(trial: Trial, folder: Path) -> Table:

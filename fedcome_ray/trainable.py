@@ -7,7 +7,7 @@ the pool of shards with it.
 
 import logging
 import traceback
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -67,7 +67,7 @@ class TrialActor(tune.Trainable):
         if self._failure is None:
             self._guard(self._advance)
         if self._failure is not None:
-            return {"lines": [], "failure": self._failure, "done": True}
+            return {"lines": [], "failure": self._failure, "num_restored": 0, "done": True}
         return self._news
 
     def cleanup(self) -> None:
@@ -92,13 +92,14 @@ class TrialActor(tune.Trainable):
             memory = self._machine.memory_per_shard
             shards = LocalShards(trial, population, device=self._device, memory=memory)
         else:
+            self._pool.replace_dead()  # else a shard that died late would fail every trial after it
             shards = RayShards(trial, shared, self._pool, self._plugins)
         self._trial_run = TrialRun(trial, population, shards, self._folder)
 
     def _advance(self) -> None:
         assert self._trial_run is not None
         lines = self._trial_run.advance(REPORT_SECONDS)
-        is_finished = self._trial_run.is_finished
+        num_restored, is_finished = self._trial_run.num_restored, self._trial_run.is_finished
         if is_finished:
             self._trial_run.finish()
             self._close()
@@ -106,6 +107,7 @@ class TrialActor(tune.Trainable):
         self._news = {
             "lines": news,
             "failure": None,
+            "num_restored": num_restored,
             "done": is_finished,
             "trial_seconds": perf_counter() - self._start,
         }
@@ -120,6 +122,7 @@ class TrialActor(tune.Trainable):
         except Exception as error:  # noqa: BLE001 - reported with its cause, and the grid goes on
             kind = "" if isinstance(error, FedcomeError) else f"{type(error).__name__}: "
             self._failure = f"{kind}{error}"
-            with (self._folder / "trial.log").open("a") as file:
-                traceback.print_exception(error, file=file)
             self._close()
+            # The folder may be what failed: a full disk, or somebody removed it.
+            with suppress(OSError), (self._folder / "trial.log").open("a") as file:
+                traceback.print_exception(error, file=file)
