@@ -1,0 +1,103 @@
+"""Draw tables, figures, claims and a report: `python -m analysis --grid NAME`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from fedcome_ray import cli
+
+FORMATS = ("md", "csv", "tex", "html")
+EXAMPLES = """\
+examples:
+  python -m analysis --grid all
+  python -m analysis --grid partial_participation --format md,tex
+  python -m analysis --grid all --tracking-uri http://127.0.0.1:5000 --output report
+  python -m analysis --grid sensitivity --profile paper --at best
+
+exit codes: 0 written, 2 the request was wrong or the store cannot be read
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    return cli.guarded(lambda: _main(args))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis",
+        description="The paper's tables and figures beside ours, and a verdict on its claims, "
+        "drawn from what MLflow holds.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--grid", required=True, metavar="NAME", help="a grid in the store, or `all`"
+    )
+    parser.add_argument(
+        "--tracking-uri",
+        metavar="URI",
+        help="MLflow store (default: results/mlflow.db in the current folder)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("results/analysis"),
+        help="folder of what is drawn (default: results/analysis)",
+    )
+    parser.add_argument(
+        "--format",
+        type=_formats,
+        default=FORMATS,
+        metavar="LIST",
+        help=f"of {','.join(FORMATS)} (default: all); html is the report",
+    )
+    parser.add_argument(
+        "--at",
+        choices=["last", "best", "last10"],
+        default="last",
+        help="the round that tables compare: the last (default), the best, the mean of the last ten",
+    )
+    parser.add_argument(
+        "--profile", help="the profile to draw (default: the largest that has a finished trial)"
+    )
+    parser.add_argument(
+        "--no-log",
+        action="store_true",
+        help="do not log the results to the newest launch in MLflow",
+    )
+    return parser
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    chosen = tuple(text.split(","))
+    unknown = set(chosen) - set(FORMATS)
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"unknown format `{', '.join(sorted(unknown))}`; allowed: {', '.join(FORMATS)}"
+        )
+    return chosen
+
+
+def _main(args: argparse.Namespace) -> int:
+    from analysis import render, results, scores, tables  # pandas and MLflow take seconds
+
+    client = results.connect(cli.tracking_uri(args.tracking_uri, Path("results").absolute()))
+    stored = results.stored_grids(client)
+    chosen = results.choose_grids(args.grid, stored)
+    output = cli.check_output(args.output)
+    writers = {"md": render.markdown, "csv": render.csv, "tex": render.latex}
+    for grid in chosen:
+        frame = results.load(client, stored[grid])
+        profile = results.choose_profile(frame, args.profile)
+        frame = frame[frame["profile"] == profile]
+        measure = scores.COST if grid == "scaling" else scores.ACCURACY[args.at]
+        table = tables.main_table(frame, measure)
+        for name in set(writers) & set(args.format):
+            (output / f"{table.name}.{name}").write_text(writers[name](table), encoding="utf-8")
+        print(render.markdown(table))
+    return cli.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())
