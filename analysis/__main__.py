@@ -81,6 +81,7 @@ def _formats(text: str) -> tuple[str, ...]:
 
 def _main(args: argparse.Namespace) -> int:
     from analysis import render, results, scores, tables  # pandas and MLflow take seconds
+    from analysis.study import open_study
 
     client = results.connect(cli.tracking_uri(args.tracking_uri, Path("results").absolute()))
     stored = results.stored_grids(client)
@@ -88,11 +89,9 @@ def _main(args: argparse.Namespace) -> int:
     output = cli.check_output(args.output)
     writers = {"md": render.markdown, "csv": render.csv, "tex": render.latex}
     for grid in chosen:
-        frame = results.load(client, stored[grid])
-        profile = results.choose_profile(frame, args.profile)
-        frame = frame[frame["profile"] == profile]
+        study = open_study(client, stored[grid], args.profile)
         measure = scores.COST if grid == "scaling" else scores.ACCURACY[args.at]
-        table = tables.main_table(frame, measure)
+        table = tables.main_table(study, measure)
         for name in set(writers) & set(args.format):
             (output / f"{table.name}.{name}").write_text(writers[name](table), encoding="utf-8")
         print(render.markdown(table))

@@ -1,9 +1,9 @@
 """From MLflow to tidy frames; everything else in this package is a function of them.
 
-`load` gives one row for each trial and round. Columns: what identifies the trial (`TRIAL_COLUMNS`),
-its settings by dotted name (`method.name`, `local.lr`), `round`, and the metrics by the names under
-which they are tracked (`accuracy/test`). A trial that recorded no round has one row without a round,
-so that it can be counted.
+`load` gives one row for each trial and round. Columns: what identifies the trial, `TRIAL_COLUMNS`;
+its settings by dotted name, `method.name`; `round`; and the metrics by the names under which they
+are tracked, `accuracy/test`. A trial that recorded no round has one row without a round, so that
+it can be counted.
 """
 
 import json
@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ TRIAL_COLUMNS = [
     "launch",
     "commit",
     "dirty",
+    "machine",
+    "versions",
 ]
 # The solver's own diagnostics are left in the store: nothing here draws them.
 USED_METRICS = re.compile(r"(accuracy|loss|conflicts|seconds)/.+|server/(step_ratio|drift)")
@@ -142,6 +144,7 @@ def _trial_rows(client: MlflowClient, run: Run) -> pd.DataFrame:
         "run_id": run.info.run_id,
         "experiment_id": run.info.experiment_id,
         "status": run.info.status,
+        "versions": _versions(tags),
     }
     settings = {name: _parse(text) for name, text in run.data.params.items()}
     history = pd.DataFrame(
@@ -157,6 +160,12 @@ def _trial_rows(client: MlflowClient, run: Run) -> pd.DataFrame:
     if rounds.empty:
         rounds = pd.DataFrame({"round": [None]}, dtype="float")
     return rounds.assign(**identity, **settings)  # type: ignore[arg-type]
+
+
+def _versions(tags: Mapping[str, str]) -> str:
+    prefix = "fedcome.version."
+    found = {n.removeprefix(prefix): v for n, v in sorted(tags.items()) if n.startswith(prefix)}
+    return ", ".join(f"{name} {version}" for name, version in found.items())
 
 
 def _parse(text: str) -> Any:

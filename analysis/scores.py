@@ -16,6 +16,7 @@ FAIRNESS = {  # measure -> is more of it better
     "Jain": True,
     "Gini": False,
 }
+RISE = 1e-6  # a loss that goes up by less is rounding in single precision
 
 
 class Measure(NamedTuple):
@@ -85,6 +86,8 @@ def rounds_to(frame: pd.DataFrame, target: float) -> "pd.Series[float]":
 
 def fairness(clients: pd.DataFrame) -> pd.DataFrame:
     """Indices of the clients' accuracies in the last round, in %: a row for each trial."""
+    if clients.empty:
+        return pd.DataFrame(columns=list(FAIRNESS), dtype=float)
     final = clients[clients["round"] == clients.groupby("run_id")["round"].transform("max")]
     rows = {
         run_id: fairness_indices(100 * values.to_numpy(np.float64))
@@ -110,6 +113,20 @@ def fairness_indices(accuracies: np.ndarray[tuple[int], np.dtype[np.float64]]) -
         if total
         else float("nan"),
     }
+
+
+def client_losses(clients: pd.DataFrame) -> pd.DataFrame:
+    """Losses of a trial, rounds by clients: on training examples where that was recorded."""
+    metric = "train_loss" if "train_loss" in clients else "test_loss"
+    return clients.pivot(index="round", columns="client", values=metric).dropna()
+
+
+def share_of_steps_up(losses: pd.DataFrame) -> float:
+    return float((losses.diff().iloc[1:] > RISE).to_numpy().mean())
+
+
+def share_of_clients_up(losses: pd.DataFrame) -> float:
+    return float((losses.iloc[-1] - losses.iloc[0] > RISE).mean())
 
 
 def evaluated(frame: pd.DataFrame) -> pd.DataFrame:

@@ -6,61 +6,16 @@ A table's `cells` are a tidy frame, one row for each cell; `render.py` writes it
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
 from analysis import labels, scores
 from analysis.scores import Measure
+from analysis.study import Study
 
 PAPER_TABLES = Path(__file__).parent / "paper_tables"
 MISSING = {"FAILED": "failed", "KILLED": "interrupted", "RUNNING": "running"}
-
-
-class Layout(NamedTuple):
-    """How the trials of a grid make a table."""
-
-    title: str
-    rows: tuple[str, ...] = ("method.name", "setting")
-    column: str | None = None
-    rivals: tuple[str, ...] = ()
-    """Cells that agree in these settings compete for the best."""
-
-
-LAYOUTS = {
-    "full_participation": Layout(
-        "Full participation", ("method.name",), "data.dataset", ("data.dataset",)
-    ),
-    "heterogeneity": Layout(
-        "Heterogeneity: classes per client",
-        ("method.name",),
-        "data.partition.classes",
-        ("data.partition.classes",),
-    ),
-    "partial_participation": Layout(
-        "Partial participation",
-        ("method.name", "sampler.name"),
-        "participation",
-        ("sampler.name", "participation"),
-    ),
-    "sensitivity": Layout(
-        "Sensitivity of FedCOME to the sampler", ("sampler.ema",), "sampler.greedy_fraction"
-    ),
-    "client_loss": Layout(
-        "Client loss study", ("method.name", "sampler.name"), "participation", ("participation",)
-    ),
-    "fairness": Layout(
-        "Fairness",
-        ("method.name", "data.test_split"),
-        "data.dataset",
-        ("data.test_split", "data.dataset"),
-    ),
-    "search": Layout("Search space of the hyper-parameters", rivals=("method.name",)),
-    "controls": Layout("Controls: is it only a longer step?"),
-    "scaling": Layout(
-        "Cost of a round", ("method.name",), "data.num_clients", ("data.num_clients",)
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -76,59 +31,31 @@ class Table:
     digits: int = 2
 
 
-def layout_of(grid: str) -> Layout:
-    return LAYOUTS.get(grid, Layout(grid))
-
-
-def main_table(frame: pd.DataFrame, measure: Measure) -> Table:
+def main_table(study: Study, measure: Measure) -> Table:
     """The table of a grid: one measure, settings in rows and columns."""
-    grid = frame["grid"].iloc[0]
-    layout = layout_of(grid)
-    scored, left_out = comparable(with_setting(scores.score(frame, measure)), layout)
+    layout = study.layout
+    scored = scores.score(study.frame, measure).assign(measure="accuracy")
     column = layout.column or "measure"
-    cells = tabulate(
-        scored.assign(measure="accuracy"),
-        (*layout.rows, column),
-        (*layout.rivals, "measure") if layout.column is None else layout.rivals,
-        paper_table(grid),
-    )
-    caption = f"{measure.words}. {caption_of(scored, left_out)}"
-    return Table(grid, layout.title, caption, layout.rows, column, cells, measure.digits)
+    cells = tabulate(scored, (*layout.rows, column), layout.rivals, paper_table(study.grid))
+    caption = f"{measure.words}. {caption_of(study)}"
+    if cells["paper"].notna().any() and cells["difference"].isna().all():
+        caption += " The paper's numbers are for other data, so no difference is taken."
+    return Table(study.grid, layout.title, caption, layout.rows, column, cells, measure.digits)
 
 
-def fairness_table(frame: pd.DataFrame, clients: pd.DataFrame) -> Table:
-    """Indices of the distribution of client accuracy, best first by the standard deviation."""
+def fairness_table(study: Study) -> Table:
+    """Indices of the distribution of client accuracy."""
     rows = ("data.dataset", "data.test_split", "method.name")
-    indices = scores.fairness(clients).rename_axis("run_id").reset_index()
+    indices = scores.fairness(study.clients).rename_axis("run_id").reset_index()
     long = indices.melt("run_id", var_name="measure", value_name="value")
     long["more_is_better"] = long["measure"].map(scores.FAIRNESS)
-    scored, left_out = comparable(scores.trials(frame), layout_of("fairness"))
-    cells = tabulate(
-        scored.merge(long, on="run_id"), (*rows, "measure"), (*rows[:2], "measure"), None
-    )
+    scored = scores.trials(study.frame).merge(long, on="run_id")
+    cells = tabulate(scored, (*rows, "measure"), (*rows[:2], "measure"), None)
     caption = (
-        f"Client test accuracy of the last round in %, and Jain's and Gini's indices. "
-        f"{caption_of(scored, left_out)}"
+        "Test accuracy of the clients after the last round in %; Jain's index is 1 and Gini's 0 if "
+        f"all are served alike. {caption_of(study)}"
     )
-    return Table("fairness_indices", "Fairness indices", caption, rows, "measure", cells)
-
-
-def comparable(scored: pd.DataFrame, layout: Layout) -> tuple[pd.DataFrame, int]:
-    """The trials that may be averaged, and how many were left out for it.
-
-    A cell averages seeds and nothing else. If trials of one cell differ in other settings, as after
-    `--set rounds=5`, those with the most rounds, then the most trials, are the cell.
-    """
-    other = [name for name in scores.settings(scored) if name not in {"seed", "value"}]
-    variant = scored.groupby(other, dropna=False).ngroup()
-    keys = [name for name in (*layout.rows, layout.column) if name in scored]
-    size = variant.map(variant.value_counts())
-    ranked = scored.assign(variant=variant, size=size).sort_values(
-        ["rounds", "size", "launch", "variant"], ascending=False
-    )
-    chosen = ranked.groupby(keys, dropna=False)["variant"].transform("first")
-    kept = ranked[ranked["variant"] == chosen].sort_index().drop(columns=["variant", "size"])
-    return kept, len(scored) - len(kept)
+    return Table("fairness_indices", "Fairness indices", caption, rows, "measure", cells, digits=3)
 
 
 def tabulate(
@@ -170,54 +97,30 @@ def paper_table(grid: str) -> pd.DataFrame | None:
     return paper
 
 
-def with_setting(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with a column `setting`: what sets a trial apart from others of its method.
-
-    A value that most trials of the method have goes without saying.
-    """
-    names = [n for n in scores.settings(frame) if n not in {"method.name", "seed", "value"}]
-    words: dict[Any, list[str]] = {index: [] for index in frame.index}
-    for _, own in frame.groupby("method.name"):
-        for setting in names:
-            texts = own[setting].map(lambda raw, s=setting: labels.value(s, raw))
-            counts = texts.value_counts()
-            usual = counts.index[0] if counts.iloc[0] > len(texts) / 2 else None
-            for index, text in texts[texts != usual].items():
-                words[index].append(f"{setting.split('.')[-1]}={text}")
-    return frame.assign(setting=[" ".join(words[index]) for index in frame.index])
-
-
-def caption_of(scored: pd.DataFrame, left_out: int) -> str:
+def caption_of(study: Study) -> str:
     """Where the numbers come from, and what is missing."""
-    finished = scored[scored["status"] == "FINISHED"]
+    trials = scores.trials(study.frame)
+    finished = trials[trials["status"] == "FINISHED"]
     seeds = finished["seed"].nunique()
-    spread = f"mean ± sample std over {seeds} seeds" if seeds > 1 else "one seed, so no spread"
-    rounds = "/".join(str(n) for n in sorted(scored["rounds"].unique()))
-    datasets = ", ".join(labels.value("data.dataset", d) for d in scored["data.dataset"].unique())
-    commits = ", ".join(sorted({f"{c[:10]}{_dirty(d)}" for c, d in _commits(scored)}))
+    states = trials["status"].map(MISSING).value_counts()
     parts = [
-        f"{spread}; profile {scored['profile'].iloc[0]}",
-        datasets,
-        f"{rounds} rounds",
-        f"{len(finished)} of {len(scored)} trials finished",
-        *(
-            f"{count} {MISSING[s]}"
-            for s, count in scored["status"].value_counts().items()
-            if s in MISSING
-        ),
-        f"commit {commits}",
+        f"Mean ± sample std over {seeds} seeds" if seeds > 1 else "One seed, so no spread",
+        f"profile {study.profile}",
+        ", ".join(labels.value("data.dataset", name) for name in trials["data.dataset"].unique()),
+        f"{'/'.join(str(n) for n in sorted(trials['rounds'].unique()))} rounds",
+        f"{len(finished)} of {len(trials)} trials finished",
+        *(f"{count} {state}" for state, count in states.items()),
     ]
-    if left_out:
-        parts.append(f"{left_out} trials with other settings left out")
-    return ", ".join(parts) + "."
+    if study.left_out:
+        parts.append(f"{study.left_out} with other settings left out")
+    if study.other_profiles:
+        parts.append(f"not shown: profile {', '.join(study.other_profiles)}")
+    return "; ".join([*parts, f"commit {commits(trials)}"]) + "."
 
 
-def _commits(scored: pd.DataFrame) -> set[tuple[str, str]]:
-    return set(zip(scored["commit"], scored["dirty"], strict=True))
-
-
-def _dirty(flag: str) -> str:
-    return " with changes" if flag == "true" else ""
+def commits(trials: pd.DataFrame) -> str:
+    pairs = sorted(set(zip(trials["commit"], trials["dirty"], strict=True)))
+    return ", ".join(f"{c[:10]} with changes" if d == "true" else c[:10] for c, d in pairs)
 
 
 def _summary(own: pd.DataFrame) -> dict[str, Any]:
