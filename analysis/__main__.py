@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         "--at",
         choices=["last", "best", "last10"],
         default="last",
-        help="the round that tables compare: the last (default), the best, the mean of the last ten",
+        help="what tables compare: the last round (default), the best, the mean of the last ten",
     )
     parser.add_argument(
         "--profile", help="the profile to draw (default: the largest that has a finished trial)"
@@ -80,21 +80,16 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from analysis import render, results, scores, tables  # pandas and MLflow take seconds
-    from analysis.study import open_study
+    from analysis import publish, results  # pandas and MLflow take seconds to import
 
-    client = results.connect(cli.tracking_uri(args.tracking_uri, Path("results").absolute()))
+    uri = cli.tracking_uri(args.tracking_uri, Path("results").absolute())
+    client = results.connect(uri)
     stored = results.stored_grids(client)
-    chosen = results.choose_grids(args.grid, stored)
+    chosen = {name: stored[name] for name in results.choose_grids(args.grid, stored)}
     output = cli.check_output(args.output)
-    writers = {"md": render.markdown, "csv": render.csv, "tex": render.latex}
-    for grid in chosen:
-        study = open_study(client, stored[grid], args.profile)
-        measure = scores.COST if grid == "scaling" else scores.ACCURACY[args.at]
-        table = tables.main_table(study, measure)
-        for name in set(writers) & set(args.format):
-            (output / f"{table.name}.{name}").write_text(writers[name](table), encoding="utf-8")
-        print(render.markdown(table))
+    request = publish.Request(uri, args.grid, chosen, output, args.format, args.at, args.profile)
+    for line in publish.publish(client, request, log=not args.no_log):
+        print(line)
     return cli.OK
 
 

@@ -16,6 +16,7 @@ from scipy import stats
 
 from analysis import labels, scores
 from analysis.study import Study
+from analysis.tables import TextTable
 from fedcome_ray.methods import PAPER
 
 Verdict = Literal["reproduced", "not reproduced", "not enough runs"]
@@ -288,7 +289,7 @@ def _with(trials: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def _datasets(study: Study, *expected: str) -> list[str]:
-    """The datasets that a claim is about, and whatever else was run, such as the quick profile's."""
+    """The datasets that a claim is about, and what else was run, such as the quick profile's."""
     return list(dict.fromkeys([*expected, *study.frame["data.dataset"]]))
 
 
@@ -402,3 +403,22 @@ CLAIMS = [
         beats_at_equal_length,
     ),
 ]
+
+
+def as_table(findings: Iterable[Finding]) -> TextTable:
+    rows = [
+        {"claim": f.claim.text, "verdict": f.verdict, "why": f.reason, "grid": f.claim.grid}
+        for f in findings
+    ]
+    return TextTable("claims", "Claims of the paper", "", pd.DataFrame(rows))
+
+
+def comparisons(findings: Iterable[Finding]) -> pd.DataFrame:
+    """Every comparison of every claim: a row each, for programs."""
+    return pd.DataFrame(
+        [
+            {"claim": finding.claim.name, **part._asdict(), "runs": " ".join(part.runs)}
+            for finding in findings
+            for part in finding.parts
+        ]
+    )

@@ -14,7 +14,10 @@ def curves(study: Study, metric: str) -> pd.DataFrame:
         return pd.DataFrame(columns=columns)
     layout = study.layout
     keys = list(dict.fromkeys(["method.name", *layout.rivals, *layout.curve]))
-    grouped = rounds.groupby([*keys, "round"], dropna=False)[metric]
+    unit = 100 if metric.startswith("accuracy/") else 1  # accuracies are shown in %
+    grouped = (unit * rounds[metric]).groupby(
+        [rounds[key] for key in (*keys, "round")], dropna=False
+    )
     table = pd.DataFrame(
         {
             # A diverged seed makes the mean NaN, a gap in the curve: it must not vanish from it.
@@ -23,16 +26,15 @@ def curves(study: Study, metric: str) -> pd.DataFrame:
             "seeds": grouped.size(),
         }
     ).reset_index()
-    named = _named(table[keys].drop_duplicates(), study)
+    named = _named(labels.in_order(table[keys].drop_duplicates(), keys), study)
     table = named.merge(table, on=keys).sort_values(["position", "round"])
     return table.rename(columns={"method.name": "method"})[columns]
 
 
 def _named(groups: pd.DataFrame, study: Study) -> pd.DataFrame:
-    """The groups in the paper's order, each with the panel and the label it is drawn under."""
+    """The groups, each with the panel and the label it is drawn under."""
     rows = [row for _, row in groups.iterrows()]
-    rows.sort(key=lambda row: [labels.order(key, row[key]) for key in groups])
-    return pd.DataFrame(rows).assign(
+    return groups.assign(
         panel=[labels.join(study.layout.rivals, row) for row in rows],
         label=[labels.join(study.layout.curve, row) or "default" for row in rows],
         position=range(len(rows)),

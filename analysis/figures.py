@@ -3,6 +3,7 @@
 A function returns None where the store does not hold what the figure shows.
 """
 
+import io
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -19,9 +20,10 @@ from analysis.study import Study
 from analysis.tables import paper_table
 
 WIDTH = 7.0  # inches: the text width of a two-column page
+COLUMNS = 4  # of small multiples
 MOST_CURVES = 12  # more in a panel cannot be told apart
 PHASES = {"sample": "#56b4e9", "train": "#0072b2", "aggregate": "#d55e00", "evaluate": "#b3b3b3"}
-RC = {
+RC: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.grid": True,
     "axes.linewidth": 0.6,
@@ -54,11 +56,18 @@ def draw(study: Study) -> Iterator[Drawing]:
                 yield Drawing(f"{study.grid}_{name}", caption, figure)
 
 
+def as_bytes(figure: Figure, kind: str) -> bytes:
+    """Without the date that matplotlib writes into an SVG: the same figure is the same file."""
+    buffer = io.BytesIO()
+    with mpl.rc_context(RC):
+        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return buffer.getvalue()
+
+
 def convergence(study: Study) -> Figure | None:
     table = curves(study, "accuracy/test")
     if table.empty or table["round"].nunique() < 2 or _num_curves(table) > MOST_CURVES:
         return None
-    table[["mean", "std"]] *= 100
     return _panels(table, "test accuracy, %")
 
 
@@ -73,7 +82,10 @@ def rounds_to_target(study: Study) -> Figure | None:
     for axis, (title, panel) in zip(axes, panels, strict=True):
         target = panel.loc[panel["method"] == "fedavg", "mean"].iloc[-1]
         _target_bars(axis, panel, target)
-        axis.set_title(f"{title}: to {100 * target:.1f} %")
+        axis.set_title(f"{title}\nto {target:.1f} %".strip())
+    for place, axis in enumerate(axes):
+        if place % COLUMNS:
+            axis.set_yticklabels([])
     figure.supxlabel("rounds", fontsize=8)
     return figure
 
@@ -106,14 +118,13 @@ def conflicts(study: Study) -> Figure | None:
     figure, axes = _subplots(2, height=2.4)
     for table, words in ((before, "before"), (after, "after")):
         for look, (title, own) in zip(style.ANONYMOUS, _groups(table), strict=False):
-            dash = {"linestyle": (0, look.dash)} if look.dash else {}
             axes[0].plot(
                 own["round"] + 1,
                 own["mean"],
                 color=look.colour,
                 alpha=1.0 if words == "before" else 0.5,
                 label=title if words == "before" else None,
-                **dash,
+                linestyle=look.line,
             )
     axes[0].set_title("conflicting pairs: above before, at zero after the consensus")
     axes[0].set_xlabel("round")
@@ -141,8 +152,7 @@ def client_loss(study: Study) -> Figure | None:
     trials = scores.trials(study.finished)
     trials = trials[trials["seed"] == trials["seed"].min()]
     keys = list(study.layout.keys)
-    trials = trials.assign(order=[_position(row, keys) for _, row in trials.iterrows()])
-    trials = trials.sort_values("order")
+    trials = labels.in_order(trials, keys)
     figure, axes = _subplots(len(trials), height=1.9, columns=3, sharey=True)
     for axis, (_, trial) in zip(axes, trials.iterrows(), strict=True):
         own = study.clients[study.clients["run_id"] == trial["run_id"]]
@@ -176,7 +186,7 @@ def accuracy_histograms(study: Study) -> Figure | None:
 
 def _histogram(axis: Axes, panel: pd.DataFrame) -> None:
     low = np.floor(panel["test_accuracy"].min() * 20) * 5
-    bins = np.linspace(low, 100, 16)
+    bins = list(np.linspace(low, 100, 16))
     lines = []
     for method, own in sorted(panel.groupby("method.name"), key=_by_method):
         look = style.LOOKS.get(str(method), style.ANONYMOUS[0])
@@ -191,29 +201,31 @@ def _histogram(axis: Axes, panel: pd.DataFrame) -> None:
             f"Jain {index['Jain']:.3f}, Gini {index['Gini']:.3f}"
         )
         axis.plot([], [], color=look.colour, label=lines[-1])
-    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), fontsize=7)
+    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=7)
 
 
 def sensitivity(study: Study) -> Figure | None:
     if study.grid != "sensitivity":
         return None
     ours = scores.score(study.frame, scores.ACCURACY["last"]).dropna(subset="value")
-    keys = {"index": "sampler.ema", "columns": "sampler.greedy_fraction"}
     paper = paper_table("sensitivity")
     if ours.empty or paper is None:
         return None
     dataset = ", ".join(labels.value("data.dataset", d) for d in ours["data.dataset"].unique())
     figure, axes = _subplots(2, height=2.9)
-    _heat(axes[0], ours.pivot_table("value", **keys), f"ours, {dataset}")
-    _heat(axes[1], paper.pivot_table("paper", **keys), "paper, CIFAR-10")
+    _heat(axes[0], _grid(ours, "value"), f"ours, {dataset}")
+    _heat(axes[1], _grid(paper, "paper"), "paper, CIFAR-10")
     return figure
+
+
+def _grid(cells: pd.DataFrame, values: str) -> pd.DataFrame:
+    return cells.pivot_table(values, index="sampler.ema", columns="sampler.greedy_fraction")
 
 
 def _heat(axis: Axes, values: pd.DataFrame, title: str) -> None:
     image = axis.imshow(values, cmap="cividis", origin="lower")
     middle = (values.min().min() + values.max().max()) / 2
-    for row, column in np.ndindex(*values.shape):
-        number = values.iloc[row, column]
+    for (row, column), number in np.ndenumerate(values.to_numpy(np.float64)):
         if not np.isnan(number):
             colour = "black" if number > middle else "white"
             axis.text(column, row, f"{number:.1f}", ha="center", va="center", color=colour)
@@ -240,6 +252,8 @@ def similarity(study: Study) -> Figure | None:
     axis = axes[0]
     limit = float(np.abs(matrix.to_numpy()[~np.eye(len(matrix), dtype=bool)]).max()) or 1.0
     image = axis.imshow(matrix, cmap="PuOr", vmin=-limit, vmax=limit, interpolation="nearest")
+    trial = scores.trials(study.frame).set_index("run_id").loc[study.similarity["run_id"].iloc[0]]
+    axis.set_title(f"{labels.join(study.layout.keys, trial)}, seed {trial['seed']}")
     starts = [i for i in range(len(classes)) if i == 0 or classes.iloc[i] != classes.iloc[i - 1]]
     axis.set_yticks(starts, [classes.iloc[i] for i in starts], fontsize=5)
     axis.set_xticks([])
@@ -260,7 +274,7 @@ def time_breakdown(study: Study) -> Figure | None:
     if warm.empty or not columns:
         return None
     means = warm.groupby(keys)[columns].mean().fillna(0.0).reset_index()
-    rows = sorted((row for _, row in means.iterrows()), key=lambda row: _position(row, keys))
+    rows = [row for _, row in labels.in_order(means, keys).iterrows()]
     figure, axes = _subplots(1, height=0.8 + 0.22 * len(rows))
     start = np.zeros(len(rows))
     for column in columns:
@@ -317,7 +331,7 @@ def _panels(table: pd.DataFrame, words: str) -> Figure:
     for axis, (title, panel) in zip(axes, panels, strict=True):
         for place, (label, own) in enumerate(panel.groupby("label", sort=False)):
             _curve(axis, own, looks[str(label)], str(label), place)
-        axis.set_title(title)
+        axis.set_title(str(title))
     figure.supxlabel("round", fontsize=8)
     figure.supylabel(words, fontsize=8)
     _legend(figure, axes[0])
@@ -335,7 +349,7 @@ def _curve(axis: Axes, own: pd.DataFrame, look: style.Look, label: str, place: i
         markevery=(place * every // 7 % every, every),  # markers of different curves side by side
         linewidth=look.width,
         label=label,
-        linestyle=(0, look.dash) if look.dash else "-",
+        linestyle=look.line,
     )
     if (std > 0).any():
         axis.fill_between(
@@ -344,7 +358,7 @@ def _curve(axis: Axes, own: pd.DataFrame, look: style.Look, label: str, place: i
 
 
 def _subplots(
-    num: int, height: float, columns: int = 4, *, sharey: bool = False
+    num: int, height: float, columns: int = COLUMNS, *, sharey: bool = False
 ) -> tuple[Figure, list[Axes]]:
     """Small multiples of a page's width; not through pyplot, which would keep them open."""
     columns = min(num, columns)
@@ -379,14 +393,13 @@ def _of_fedcome(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _groups(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The curves of all panels with names; a method that is alone goes without saying."""
+    is_alone = table["label"].nunique() == 1 and table["panel"].nunique() > 1
+    keys = ["panel"] if is_alone else ["panel", "label"]
     return [
-        (", ".join(filter(None, key)), own)
-        for key, own in table.groupby(["panel", "label"], sort=False)
+        (", ".join(filter(None, map(str, key))), own)
+        for key, own in table.groupby(keys, sort=False)
     ]
-
-
-def _position(row: "pd.Series[Any]", keys: list[str]) -> list[Any]:
-    return [labels.order(key, row[key]) for key in keys]
 
 
 def _by_method(pair: tuple[Any, Any]) -> Any:

@@ -1,6 +1,6 @@
 """Names for people: of methods, datasets, settings and their values."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pandas as pd
@@ -31,7 +31,7 @@ NAMES = {
     "data.dataset": "dataset",
     "data.test_split": "test split",
 }
-FORMATS = {
+FORMATS: dict[str, Callable[[Any], str]] = {
     "method.name": lambda value: METHODS.get(value, value),
     "data.dataset": lambda value: DATASETS.get(value, value),
     "data.partition.classes": lambda value: f"{value:g} classes",
@@ -64,6 +64,14 @@ def value(setting: str, raw: Any) -> str:
 
 def join(settings: Iterable[str], row: "pd.Series[Any]") -> str:
     return ", ".join(filter(None, (value(setting, row[setting]) for setting in settings)))
+
+
+def in_order(table: pd.DataFrame, settings: Iterable[str]) -> pd.DataFrame:
+    """The rows as the paper would have them."""
+    keys = list(settings)
+    rows = [row for _, row in table.iterrows()]
+    rows.sort(key=lambda row: [order(key, row[key]) for key in keys])
+    return table.loc[[row.name for row in rows]]
 
 
 def order(setting: str, raw: Any) -> tuple[int, Any]:

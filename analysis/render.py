@@ -5,13 +5,14 @@ column's rivals is bold, the runner-up underlined; `[2]` marks a mean over fewer
 """
 
 import html
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from analysis import labels
-from analysis.tables import Table
+from analysis.tables import Table, TextTable
 from fedcome_ray.methods import PAPER
 
 
@@ -42,7 +43,7 @@ LATEX = Style(_latex_escape, r"\textbf{{{}}}", r"\underline{{{}}}")
 HTML = Style(html.escape, "<b>{}</b>", "<u>{}</u>")
 
 
-def markdown(table: Table) -> str:
+def markdown(table: Table | TextTable) -> str:
     sheet = lay_out(table, MARKDOWN)
     rule = ["---" if i < sheet.num_labels else "---:" for i in range(len(sheet.header))]
     divider = ["*not in the paper*", *[""] * (len(sheet.header) - 1)]
@@ -54,7 +55,7 @@ def markdown(table: Table) -> str:
     return "\n".join([f"### {table.title}", "", *lines, "", table.caption, ""])
 
 
-def latex(table: Table) -> str:
+def latex(table: Table | TextTable) -> str:
     sheet = lay_out(table, LATEX)
     blocks = ["\n".join(f"{' & '.join(row)} \\\\" for row in block) for block in sheet.blocks]
     alignment = "l" * sheet.num_labels + "r" * (len(sheet.header) - sheet.num_labels)
@@ -77,12 +78,14 @@ def latex(table: Table) -> str:
     )
 
 
-def csv(table: Table) -> str:
+def csv(table: Table | TextTable) -> str:
     """The cells as they are, for programs."""
+    if isinstance(table, TextTable):
+        return table.texts.to_csv(index=False, lineterminator="\n")
     return table.cells.drop(columns="more_is_better").to_csv(index=False, lineterminator="\n")
 
 
-def html_table(table: Table) -> str:
+def html_table(table: Table | TextTable) -> str:
     sheet = lay_out(table, HTML)
 
     def row(cells: list[str], first: str) -> str:
@@ -99,8 +102,11 @@ def html_table(table: Table) -> str:
     return f"<table>{caption}<thead><tr>{head}</tr></thead>{body}</table>"
 
 
-def lay_out(table: Table, style: Style) -> Sheet:
+def lay_out(table: Table | TextTable, style: Style) -> Sheet:
     """Texts in rows and columns."""
+    if isinstance(table, TextTable):
+        rows = [[style.escape(str(text)) for text in row] for row in table.texts.to_numpy()]
+        return Sheet([style.escape(str(name)) for name in table.texts], 1, [rows])
     cells, seeds = table.cells, table.cells["seeds"].max()
     header = [style.escape(labels.name(setting)) for setting in table.rows]
     columns = list(dict.fromkeys(cells[table.column]))
@@ -146,12 +152,12 @@ def _ours(cell: "pd.Series[Any]", seeds: int, digits: int, style: Style) -> str:
     if pd.isna(cell["mean"]):
         return "NaN"
     text = style.escape(_plus_minus(cell["mean"], cell["std"], digits))
-    if cell["rank"] <= 2:  # noqa: PLR2004
+    if cell["rank"] <= 2:
         text = (style.bold if cell["rank"] == 1 else style.underline).format(text)
     return text + (f" [{cell['seeds']}]" if cell["seeds"] < seeds else "")
 
 
 def _plus_minus(mean: float, std: float, digits: int) -> str:
-    if pd.isna(mean):
+    if math.isnan(mean):
         return ""
-    return f"{mean:.{digits}f}" + ("" if pd.isna(std) else f" ± {std:.{digits}f}")
+    return f"{mean:.{digits}f}" + ("" if math.isnan(std) else f" ± {std:.{digits}f}")

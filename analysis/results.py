@@ -72,7 +72,7 @@ def stored_grids(client: MlflowClient) -> dict[str, str]:
 
 
 def choose_grids(wanted: str, stored: Iterable[str]) -> list[str]:
-    """The grids that a command asks for; those of the project first, in its order."""
+    """The grids that a command asks for."""
     names = sorted(stored)
     if not names:
         raise UserError("the store holds no trial; run a grid with `python -m fedcome_ray.tune`")
@@ -159,7 +159,7 @@ def _trial_rows(client: MlflowClient, run: Run) -> pd.DataFrame:
     rounds = history.rename_axis("round").reset_index()
     if rounds.empty:
         rounds = pd.DataFrame({"round": [None]}, dtype="float")
-    return rounds.assign(**identity, **settings)  # type: ignore[arg-type]
+    return rounds.assign(**identity, **settings)
 
 
 def _versions(tags: Mapping[str, str]) -> str:

@@ -30,7 +30,8 @@ class Measure(NamedTuple):
 
 def settings(frame: pd.DataFrame) -> list[str]:
     """The columns that say how a trial was configured."""
-    return [c for c in frame if "/" not in c and c != "round" and c not in TRIAL_COLUMNS]
+    names = [str(name) for name in frame]
+    return [n for n in names if "/" not in n and n != "round" and n not in TRIAL_COLUMNS]
 
 
 def trials(frame: pd.DataFrame) -> pd.DataFrame:
@@ -48,16 +49,17 @@ def score(frame: pd.DataFrame, measure: Measure) -> pd.DataFrame:
 
 
 def last(frame: pd.DataFrame) -> "pd.Series[float]":
-    return _accuracy(frame).tail(1).droplevel("round")
+    return _accuracy(frame).groupby("run_id").tail(1).droplevel("round")
 
 
 def best(frame: pd.DataFrame) -> "pd.Series[float]":
-    return _accuracy(frame).max()
+    return _accuracy(frame).groupby("run_id").max()
 
 
 def last10(frame: pd.DataFrame) -> "pd.Series[float]":
     """NaN if one of the ten is: a trial that diverged does not become better by it."""
-    return _accuracy(frame).tail(10).groupby("run_id").agg(lambda values: values.mean(skipna=False))
+    final = _accuracy(frame).groupby("run_id").tail(10)
+    return final.groupby("run_id").agg(lambda values: values.mean(skipna=False))
 
 
 ACCURACY = {
@@ -135,6 +137,7 @@ def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[(number % frame["eval_every"] == 0) | (number == frame["rounds"])]
 
 
-def _accuracy(frame: pd.DataFrame) -> "pd.core.groupby.SeriesGroupBy[float, str]":
+def _accuracy(frame: pd.DataFrame) -> "pd.Series[float]":
+    """In %, by run id and round."""
     rounds = evaluated(frame).set_index(["run_id", "round"]).sort_index()
-    return (100 * rounds["accuracy/test"]).groupby("run_id")
+    return 100 * rounds["accuracy/test"]

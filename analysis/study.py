@@ -1,4 +1,4 @@
-"""A study: the trials of one grid and one profile that may be compared, and how they are laid out."""
+"""A study: the comparable trials of one grid and one profile, and how they are laid out."""
 
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ class Layout(NamedTuple):
     rows: tuple[str, ...] = ("method.name", "setting")
     column: str | None = None
     rivals: tuple[str, ...] = ()
-    """Trials that agree in these settings compete: for the best of a table, in a panel of a figure."""
+    """Trials that agree in these compete for the best of a table and share a panel of a figure."""
 
     @property
     def keys(self) -> list[str]:

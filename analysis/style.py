@@ -15,6 +15,11 @@ class Look(NamedTuple):
     dash: tuple[int, ...] = ()  # lengths of lines and gaps; empty is a solid line
     width: float = 1.2
 
+    @property
+    def line(self) -> str | tuple[int, tuple[int, ...]]:
+        """For matplotlib."""
+        return (0, self.dash) if self.dash else "-"
+
 
 LOOKS = {
     "fedavg": Look("#7a7a7a", "o"),

@@ -3,7 +3,8 @@
 A table's `cells` are a tidy frame, one row for each cell; `render.py` writes it down.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from analysis.scores import Measure
 from analysis.study import Study
 
 PAPER_TABLES = Path(__file__).parent / "paper_tables"
+COMMIT = re.compile("[0-9a-f]{40}")
 MISSING = {"FAILED": "failed", "KILLED": "interrupted", "RUNNING": "running"}
 
 
@@ -29,6 +31,16 @@ class Table:
     column: str
     cells: pd.DataFrame
     digits: int = 2
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """A table of words; its first column names the rows."""
+
+    name: str
+    title: str
+    caption: str
+    texts: pd.DataFrame
 
 
 def main_table(study: Study, measure: Measure) -> Table:
@@ -58,6 +70,66 @@ def fairness_table(study: Study) -> Table:
     return Table("fairness_indices", "Fairness indices", caption, rows, "measure", cells, digits=3)
 
 
+def search_space_table(study: Study | None) -> TextTable:
+    """The paper's hyper-parameters of the baselines, and what was tried and best here."""
+    space = pd.read_csv(PAPER_TABLES / "search_space.csv", dtype=str)
+    space["tried here"] = space["best here"] = "not run"
+    if study is not None:
+        scored = scores.score(study.frame, scores.ACCURACY["last"])
+        for index, row in space.iterrows():
+            own = scored[scored["method.name"] == row["method.name"]]
+            space.loc[index, ["tried here", "best here"]] = _tried(
+                own, f"method.{row['parameter']}"
+            )
+    space["method.name"] = [labels.value("method.name", name) for name in space["method.name"]]
+    space["values"] = space["values"].str.replace("|", ", ")
+    space = space.rename(columns={"method.name": "method", "values": "paper"})
+    caption = caption_of(study) if study is not None else "The grid `search` has not been run."
+    return TextTable("search_space", "Search space of the baselines", caption, space)
+
+
+def _tried(own: pd.DataFrame, setting: str) -> list[str]:
+    """The values of a setting, and the one of the best finished trial."""
+    if setting not in own:
+        return ["–", "–"]
+    values = ", ".join(labels.value(setting, raw) for raw in sorted(own[setting].unique()))
+    best = own.dropna(subset="value").sort_values("value")[setting].tail(1)
+    return [values or "not run", labels.value(setting, best.iloc[0]) if len(best) else "not run"]
+
+
+def datasets_table(studies: Iterable[Study]) -> TextTable:
+    """Sizes of the datasets: the paper's, and those of the populations that were run."""
+    paper = pd.read_csv(PAPER_TABLES / "datasets.csv", dtype=str)
+    ours = {name: own for study in studies for name, own in _population_sizes(study).items()}
+    rows = []
+    for name in dict.fromkeys([*paper["data.dataset"], *ours]):
+        label = labels.value("data.dataset", name)
+        for _, row in paper[paper["data.dataset"] == name].iterrows():
+            rows.append({"dataset": label, "source": "paper", **row.drop("data.dataset")})
+        rows.append({"dataset": label, "source": "ours", **ours.get(name, {"train": "not run"})})
+    texts = pd.DataFrame(rows).fillna("").rename(columns=lambda name: name.replace("_", " "))
+    caption = "Per client: means; classes per client: the most that a client has."
+    return TextTable("datasets", "Datasets", caption, texts)
+
+
+def _population_sizes(study: Study) -> dict[str, dict[str, str]]:
+    """By dataset, as far as the store holds them."""
+    names = scores.trials(study.frame).set_index("run_id")["data.dataset"]
+    sizes = {str(name): {"train": "not stored"} for name in names}
+    for run_id, own in study.population.groupby("run_id"):
+        classes = [text.split() for text in own["classes"]]
+        sizes[names[run_id]] = {
+            "train": str(own["num_train"].sum()),
+            "test": str(own["num_test"].sum()),
+            "classes": str(len(set().union(*classes))),
+            "clients": str(len(own)),
+            "train_per_client": f"{own['num_train'].mean():.0f}",
+            "test_per_client": f"{own['num_test'].mean():.0f}",
+            "classes_per_client": str(max(map(len, classes))),
+        }
+    return sizes
+
+
 def tabulate(
     scored: pd.DataFrame, keys: Sequence[str], rivals: Sequence[str], paper: pd.DataFrame | None
 ) -> pd.DataFrame:
@@ -81,7 +153,7 @@ def tabulate(
     # Digits cannot be subtracted from CIFAR-10.
     cells["difference"] = (cells["mean"] - cells["paper"]).where(is_same_data)
     cells["rank"] = _ranks(cells, rivals)
-    return _sorted(cells, keys)
+    return labels.in_order(cells, keys).reset_index(drop=True)
 
 
 def paper_table(grid: str) -> pd.DataFrame | None:
@@ -120,7 +192,8 @@ def caption_of(study: Study) -> str:
 
 def commits(trials: pd.DataFrame) -> str:
     pairs = sorted(set(zip(trials["commit"], trials["dirty"], strict=True)))
-    return ", ".join(f"{c[:10]} with changes" if d == "true" else c[:10] for c, d in pairs)
+    short = [(c[:10] if COMMIT.fullmatch(c) else c, d) for c, d in pairs]
+    return ", ".join(f"{c} with changes" if d == "true" else c for c, d in short)
 
 
 def _summary(own: pd.DataFrame) -> dict[str, Any]:
@@ -142,11 +215,3 @@ def _ranks(cells: pd.DataFrame, rivals: Sequence[str]) -> "pd.Series[float]":
     if not rivals:
         return signed.rank(method="min")
     return signed.groupby([cells[name] for name in rivals], dropna=False).rank(method="min")
-
-
-def _sorted(cells: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    def position(row: "pd.Series[Any]") -> tuple[Any, ...]:
-        return tuple(labels.order(key, row[key]) for key in keys)
-
-    by_position = sorted(cells.index, key=lambda index: position(cells.loc[index]))
-    return cells.loc[by_position].reset_index(drop=True)
