@@ -283,8 +283,8 @@ def beats_at_equal_length(study: Study) -> Iterator[Comparison]:
 def _with(trials: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.DataFrame:
     """The trials with these settings; None is a setting that a trial has not got."""
     for setting, value in wanted.items():
-        has = trials[setting].isna() if pd.isna(value) else trials[setting] == value
-        trials = trials[has]
+        own = trials.get(setting, pd.Series(index=trials.index, dtype=object))
+        trials = trials[own.isna() if pd.isna(value) else own == value]
     return trials
 
 

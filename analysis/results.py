@@ -41,6 +41,9 @@ TRIAL_COLUMNS = [
 USED_METRICS = re.compile(r"(accuracy|loss|conflicts|seconds)/.+|server/(step_ratio|drift)")
 
 
+NO_ROWS = pd.DataFrame({"run_id": []})
+
+
 def connect(uri: str) -> MlflowClient:
     """A client of a store that exists; MLflow itself would silently create an empty one."""
     check_uri(uri)
@@ -103,7 +106,7 @@ def load_artifacts(client: MlflowClient, frame: pd.DataFrame, name: str) -> pd.D
         table = _read_artifact(client, run_id, name)
         if table is not None:
             tables.append(table.assign(run_id=run_id))
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame({"run_id": []})
+    return pd.concat(tables, ignore_index=True) if tables else NO_ROWS
 
 
 def newest_launch(client: MlflowClient, experiment_id: str) -> Run | None:

@@ -77,9 +77,9 @@ class Study(NamedTuple):
     frame: pd.DataFrame  # a row for each trial and round
     left_out: int  # trials that may not be averaged with the others
     other_profiles: tuple[str, ...] = ()
-    clients: pd.DataFrame = pd.DataFrame()  # a row for each trial, round and client
-    similarity: pd.DataFrame = pd.DataFrame()  # a row for each trial and pair of clients
-    population: pd.DataFrame = pd.DataFrame()  # a row for each trial and client
+    clients: pd.DataFrame = results.NO_ROWS  # a row for each trial, round and client
+    similarity: pd.DataFrame = results.NO_ROWS  # a row for each trial and pair of clients
+    population: pd.DataFrame = results.NO_ROWS  # a row for each trial and client
 
     @property
     def finished(self) -> pd.DataFrame:
@@ -113,20 +113,19 @@ def select(frame: pd.DataFrame, profile: str | None = None) -> Study:
     layout = LAYOUTS.get(grid, Layout(grid))
     chosen = results.choose_profile(frame, profile)
     others = tuple(sorted(set(frame["profile"]) - {chosen}))
-    frame = frame[frame["profile"] == chosen]
+    # A grid may have been run without a setting of its layout, e.g. `data.test_split`.
+    absent = {key: None for key in layout.keys if key not in frame and key != "setting"}
+    frame = frame[frame["profile"] == chosen].assign(**absent)
     trials = scores.trials(frame)
     variant = trials.groupby(["method.name", *_other_settings(trials)], dropna=False).ngroup()
     trials = trials.assign(
         setting=describe(trials), variant=variant, size=variant.map(variant.value_counts())
     )
-    keys = [key for key in layout.keys if key in trials]
     ranked = trials.sort_values(["rounds", "size", "launch", "variant"], ascending=False)
-    best = ranked.groupby(keys, dropna=False)["variant"].transform("first")
+    best = ranked.groupby(layout.keys, dropna=False)["variant"].transform("first")
     kept = ranked[ranked["variant"] == best].set_index("run_id")["setting"]
     frame = frame[frame["run_id"].isin(kept.index)]
     frame = frame.assign(setting=frame["run_id"].map(kept))
-    for key in set(layout.keys) - set(frame):
-        frame[key] = None  # a grid may have been run without the setting, e.g. `participation`
     return Study(grid, chosen, layout, frame, len(trials) - len(kept), others)
 
 

@@ -50,6 +50,8 @@ def main_table(study: Study, measure: Measure) -> Table:
     column = layout.column or "measure"
     cells = tabulate(scored, (*layout.rows, column), layout.rivals, paper_table(study.grid))
     caption = f"{measure.words}. {caption_of(study)}"
+    if cells.loc[cells["seeds"] > 0, "seeds"].nunique() > 1:
+        caption += " [n]: a mean over n seeds only."
     if cells["paper"].notna().any() and cells["difference"].isna().all():
         caption += " The paper's numbers are for other data, so no difference is taken."
     return Table(study.grid, layout.title, caption, layout.rows, column, cells, measure.digits)
