@@ -1,0 +1,1 @@
+"""Tables, figures, claims and a report, drawn from MLflow alone."""

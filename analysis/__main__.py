@@ -1,0 +1,97 @@
+"""Draw tables, figures, claims and a report: `python -m analysis --grid NAME`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from fedcome_ray import cli
+
+FORMATS = ("md", "csv", "tex", "html")
+EXAMPLES = """\
+examples:
+  python -m analysis --grid all
+  python -m analysis --grid partial_participation --format md,tex
+  python -m analysis --grid all --tracking-uri http://127.0.0.1:5000 --output report
+  python -m analysis --grid sensitivity --profile paper --at best
+
+exit codes: 0 written, 2 the request was wrong or the store cannot be read
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    return cli.guarded(lambda: _main(args))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis",
+        description="The paper's tables and figures beside ours, and a verdict on its claims, "
+        "drawn from what MLflow holds.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--grid", required=True, metavar="NAME", help="a grid in the store, or `all`"
+    )
+    parser.add_argument(
+        "--tracking-uri",
+        metavar="URI",
+        help="MLflow store (default: results/mlflow.db in the current folder)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path("results/analysis"),
+        help="folder of what is drawn (default: results/analysis)",
+    )
+    parser.add_argument(
+        "--format",
+        type=_formats,
+        default=FORMATS,
+        metavar="LIST",
+        help=f"of {','.join(FORMATS)} (default: all); html is the report",
+    )
+    parser.add_argument(
+        "--at",
+        choices=["last", "best", "last10"],
+        default="last",
+        help="what tables compare: the last round (default), the best, the mean of the last ten",
+    )
+    parser.add_argument(
+        "--profile", help="the profile to draw (default: the largest that has a finished trial)"
+    )
+    parser.add_argument(
+        "--no-log",
+        action="store_true",
+        help="do not log the results to the newest launch in MLflow",
+    )
+    return parser
+
+
+def _formats(text: str) -> tuple[str, ...]:
+    chosen = tuple(text.split(","))
+    unknown = set(chosen) - set(FORMATS)
+    if unknown:
+        raise argparse.ArgumentTypeError(
+            f"unknown format `{', '.join(sorted(unknown))}`; allowed: {', '.join(FORMATS)}"
+        )
+    return chosen
+
+
+def _main(args: argparse.Namespace) -> int:
+    from analysis import publish, results  # pandas and MLflow take seconds to import
+
+    uri = cli.tracking_uri(args.tracking_uri, Path("results").absolute())
+    client = results.connect(uri)
+    stored = results.stored_grids(client)
+    chosen = {name: stored[name] for name in results.choose_grids(args.grid, stored)}
+    output = cli.check_output(args.output)
+    request = publish.Request(uri, args.grid, chosen, output, args.format, args.at, args.profile)
+    for line in publish.publish(client, request, log=not args.no_log):
+        print(line)
+    return cli.OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

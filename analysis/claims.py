@@ -1,0 +1,424 @@
+"""The paper's statements, each with the test that decides it.
+
+A claim is a list of comparisons, all of which must hold, so no correction for their number is
+needed. A comparison has one number for each seed, positive if it speaks for the claim. Claims about
+means are decided by the 95 % t-interval of the paired differences: above zero, below zero, or not
+enough runs to tell. Claims about every run are refuted by a single one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import product
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from analysis import labels, scores
+from analysis.study import Study
+from analysis.tables import TextTable
+from fedcome_ray.methods import PAPER
+
+Verdict = Literal["reproduced", "not reproduced", "not enough runs"]
+FEWEST_SEEDS = 3  # the paper's number of runs
+CONFIDENCE = 0.95
+SENSITIVITY_RANGE = 3.22  # points between the best and the worst cell of the paper's table
+
+SENSITIVITY_CELLS = 25
+SHARES = (0.1, 0.2, 0.3, 0.4)
+SERVER_RATES = (1.0, 1.5, 2.0, 3.0)
+PLAIN_FEDCOME: dict[str, Any] = {
+    "method.name": "fedcome",
+    "method.match_norm": False,
+    "method.clamp": None,
+    "method.weights": "samples",
+    "sampler.ema": 0.5,
+    "sampler.variant": "clean",
+}
+
+
+class Comparison(NamedTuple):
+    """Two things compared on the same seeds."""
+
+    where: str
+    differences: "pd.Series[float]"  # by seed; positive speaks for the claim
+    runs: list[str]
+
+
+class Claim(NamedTuple):
+    name: str
+    text: str
+    grid: str
+    compare: Callable[[Study], Iterable[Comparison]]
+    about_every_run: bool = False
+
+
+class Part(NamedTuple):
+    """A comparison, decided."""
+
+    where: str
+    seeds: int
+    difference: float
+    low: float
+    high: float
+    effect: float  # Cohen's d of paired differences: mean over standard deviation
+    verdict: Verdict
+    runs: list[str]
+
+
+class Finding(NamedTuple):
+    claim: Claim
+    verdict: Verdict
+    reason: str
+    parts: list[Part]
+
+
+def check(studies: Mapping[str, Study]) -> list[Finding]:
+    """A finding for every claim, also for those whose grid has not been run."""
+    return [_check(claim, studies.get(claim.grid)) for claim in CLAIMS]
+
+
+def _check(claim: Claim, study: Study | None) -> Finding:
+    if study is None:
+        return Finding(claim, "not enough runs", f"grid {claim.grid} has not been run", [])
+    parts = [decide(comparison, claim) for comparison in claim.compare(study)]
+    there = [part for part in parts if part.seeds]
+    missing = len(parts) - len(there)
+    pro = sum(part.difference > 0 or _holds_at_zero(part, claim) for part in there)
+    reasons = [
+        f"{pro} of {len(there)} comparisons point its way" if there else "nothing to compare"
+    ]
+    if missing:
+        reasons.append(f"{missing} not run")
+    if study.profile == "quick":
+        reasons.append("quick is not the paper's data")
+    return Finding(claim, _conjunction(parts, study.profile), ", ".join(reasons), parts)
+
+
+def _conjunction(parts: list[Part], profile: str) -> Verdict:
+    verdicts = {part.verdict for part in parts}
+    if profile == "quick" or not parts:
+        return "not enough runs"
+    if "not reproduced" in verdicts:
+        return "not reproduced"
+    return "reproduced" if verdicts == {"reproduced"} else "not enough runs"
+
+
+def _holds_at_zero(part: Part, claim: Claim) -> bool:
+    return claim.about_every_run and part.difference == 0
+
+
+def decide(comparison: Comparison, claim: Claim) -> Part:
+    values = comparison.differences.to_numpy(np.float64)
+    num = len(values)
+    mean = float(values.mean()) if num else np.nan
+    std = float(values.std(ddof=1)) if num > 1 else np.nan
+    enough = num >= FEWEST_SEEDS
+    if claim.about_every_run:
+        low, high = (float(values.min()), float(values.max())) if num else (np.nan, np.nan)
+        verdict = _verdict(holds=enough and low >= 0, fails=low < 0)
+    else:
+        half = std / num**0.5 * stats.t.ppf((1 + CONFIDENCE) / 2, num - 1) if num > 1 else np.nan
+        low, high = float(mean - half), float(mean + half)
+        verdict = _verdict(holds=enough and low > 0, fails=enough and high < 0)
+    effect = mean / std if std > 0 else np.nan
+    return Part(comparison.where, num, mean, low, high, effect, verdict, comparison.runs)
+
+
+def _verdict(*, holds: bool, fails: bool) -> Verdict:
+    return "reproduced" if holds else "not reproduced" if fails else "not enough runs"
+
+
+def paired(
+    scored: pd.DataFrame, better: Mapping[str, Any], worse: Mapping[str, Any], where: str
+) -> Comparison:
+    """The difference of two groups of trials, given by settings, on the seeds that both have.
+
+    A diverged trial keeps its NaN, which decides nothing and stays visible.
+    """
+    finished = scored[scored["status"] == "FINISHED"]
+    ours, theirs = (_with(finished, own).set_index("seed") for own in (better, worse))
+    seeds = sorted(set(ours.index) & set(theirs.index))
+    differences = ours["value"][seeds] - theirs["value"][seeds]
+    return Comparison(where, differences, [*ours["run_id"][seeds], *theirs["run_id"][seeds]])
+
+
+def best_method(
+    method: str, setting: str, *values: Any, sampler: str | None = None
+) -> Callable[[Study], Iterator[Comparison]]:
+    """`method` is ahead of the paper's other methods where `setting` has one of `values`."""
+
+    def compare(study: Study) -> Iterator[Comparison]:
+        scored = _accuracy(study)
+        for value, other in product(values, PAPER):
+            here = {setting: value} | ({"sampler.name": sampler} if sampler else {})
+            where = f"{labels.value(setting, value)}: {_name(method)} − {_name(other)}"
+            if other != method:
+                ours, theirs = {"method.name": method, **here}, {"method.name": other, **here}
+                yield paired(scored, ours, theirs, where)
+
+    return compare
+
+
+def sampler_gain(study: Study) -> Iterator[Comparison]:
+    for method, share in product(PAPER, SHARES):
+        yield _gain(study, method, share)
+
+
+def _gain(study: Study, method: str, share: float) -> Comparison:
+    here = {"method.name": method, "participation": share}
+    similar, random = ({**here, "sampler.name": name} for name in ("similarity", "random"))
+    where = f"{_name(method)}, {labels.value('participation', share)}"
+    return paired(_accuracy(study), similar, random, where)
+
+
+def gain_shrinks(study: Study) -> Iterator[Comparison]:
+    gains = [_gain(study, "fedcome", share) for share in SHARES]
+    ten, twenty, thirty, forty = (gain.differences for gain in gains)
+    runs = [run for gain in gains for run in gain.runs]
+    differences = (ten + twenty - thirty - forty).dropna() / 2
+    yield Comparison("FedCOME's gain at 10 and 20 % − at 30 and 40 %", differences, runs)
+
+
+def sooner(study: Study) -> Iterator[Comparison]:
+    """Rounds that FedCOME is ahead of FedAvg on the way to the accuracy that FedAvg ends with."""
+    rounds = study.finished
+    for dataset in _datasets(study, *labels.DATASETS):
+        here = rounds[rounds["data.dataset"] == dataset]
+        saved, runs = {}, []
+        for seed, own in here.groupby("seed"):
+            fedavg, fedcome = (own[own["method.name"] == name] for name in ("fedavg", "fedcome"))
+            if len(fedavg) and len(fedcome):
+                target = scores.last(fedavg).iloc[0] / 100
+                saved[seed] = _rounds_to(fedavg, target) - _rounds_to(fedcome, target)
+                runs += [fedavg["run_id"].iloc[0], fedcome["run_id"].iloc[0]]
+        where = f"{labels.value('data.dataset', dataset)}: rounds saved"
+        yield Comparison(where, pd.Series(saved, dtype=float), runs)
+
+
+def _rounds_to(trial: pd.DataFrame, target: float) -> float:
+    """A trial that never arrives counts as arriving one round after its end."""
+    return float(scores.rounds_to(trial, target).fillna(trial["rounds"].iloc[0] + 1).iloc[0])
+
+
+def stable(study: Study) -> Iterator[Comparison]:
+    """How far the range of a complete table stays below the paper's."""
+    scored = _accuracy(study).dropna(subset="value")
+    by_seed = scored.groupby("seed")["value"]
+    is_complete = by_seed.size() == SENSITIVITY_CELLS
+    left = (SENSITIVITY_RANGE - (by_seed.max() - by_seed.min()))[is_complete]
+    yield Comparison(
+        f"{SENSITIVITY_RANGE} points − range of the table", left, list(scored["run_id"])
+    )
+
+
+def falls(*, at_every_step: bool) -> Callable[[Study], Iterator[Comparison]]:
+    """Minus the share of clients' losses that go up, with full participation; zero if none does."""
+
+    def compare(study: Study) -> Iterator[Comparison]:
+        rises = _with(
+            _rises(study, at_every_step=at_every_step),
+            {"method.name": "fedcome", "participation": 1.0},
+        )
+        what = "steps" if at_every_step else "clients"
+        values = -rises.set_index("seed")["value"]
+        yield Comparison(f"− share of {what} that go up, %", values, list(rises["run_id"]))
+
+    return compare
+
+
+def smoother_with_sampler(study: Study) -> Iterator[Comparison]:
+    here = {"method.name": "fedcome", "participation": 0.2}
+    random, similar = ({**here, "sampler.name": name} for name in ("random", "similarity"))
+    where = "share of steps that go up, %: random − similarity"
+    yield paired(_rises(study, at_every_step=True), random, similar, where)
+
+
+def _rises(study: Study, *, at_every_step: bool) -> pd.DataFrame:
+    """Trials with the share of their clients' losses that went up, in %."""
+    share = scores.share_of_steps_up if at_every_step else scores.share_of_clients_up
+    values = {
+        run_id: 100 * share(scores.client_losses(own))
+        for run_id, own in study.clients.groupby("run_id")
+    }
+    trials = scores.trials(study.finished)
+    return trials.assign(value=trials["run_id"].map(values)).dropna(subset="value")
+
+
+def sharper(study: Study) -> Iterator[Comparison]:
+    trials = scores.trials(study.frame)
+    trials["value"] = trials["run_id"].map(scores.fairness(study.clients)["std"])
+    for dataset in _datasets(study, "femnist", "cifar10"):
+        here = trials[trials["data.dataset"] == dataset]
+        for split in here["data.test_split"].unique() if len(here) else [None]:
+            words = [labels.value("data.dataset", dataset), labels.value("data.test_split", split)]
+            where = f"{', '.join(filter(None, words))}: std of FedFV − FedCOME"
+            fedfv, fedcome = (
+                {"method.name": name, "data.test_split": split} for name in ("fedfv", "fedcome")
+            )
+            yield paired(here, fedfv, fedcome, where)
+
+
+def no_conflict_left(study: Study) -> Iterator[Comparison]:
+    own = _with(study.finished, {"method.name": "fedcome"})
+    if "conflicts/after" in own:
+        own = own.dropna(subset="conflicts/after")
+        most = own.groupby("seed")["conflicts/after"].max()
+        yield Comparison("− most conflicts left in a round", -most, list(own["run_id"].unique()))
+
+
+def beats_longer_steps(study: Study) -> Iterator[Comparison]:
+    for rate in SERVER_RATES:
+        rival = {"method.name": "fedavg", "method.server_lr": rate}
+        where = f"FedCOME − FedAvg with server rate {rate:g}"
+        yield paired(_accuracy(study), PLAIN_FEDCOME, rival, where)
+
+
+def beats_at_equal_length(study: Study) -> Iterator[Comparison]:
+    cut = PLAIN_FEDCOME | {"method.match_norm": True}
+    rival = {"method.name": "fedavg", "method.server_lr": 1.0}
+    yield paired(_accuracy(study), cut, rival, "FedCOME cut to FedAvg's length − FedAvg")
+
+
+def _with(trials: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.DataFrame:
+    """The trials with these settings; None is a setting that a trial has not got."""
+    for setting, value in wanted.items():
+        own = trials.get(setting, pd.Series(index=trials.index, dtype=object))
+        trials = trials[own.isna() if pd.isna(value) else own == value]
+    return trials
+
+
+def _datasets(study: Study, *expected: str) -> list[str]:
+    """The datasets that a claim is about, and what else was run, such as the quick profile's."""
+    return list(dict.fromkeys([*expected, *study.frame["data.dataset"]]))
+
+
+def _accuracy(study: Study) -> pd.DataFrame:
+    return scores.score(study.frame, scores.ACCURACY["last"])
+
+
+def _name(method: str) -> str:
+    return labels.value("method.name", method)
+
+
+CLAIMS = [
+    Claim(
+        "best-full",
+        "FedCOME has the best accuracy on MNIST, CIFAR-10 and CIFAR-100 with full participation.",
+        "full_participation",
+        best_method("fedcome", "data.dataset", "mnist", "cifar10", "cifar100"),
+    ),
+    Claim(
+        "femnist-feddc",
+        "On FEMNIST, FedDC is ahead of all, FedCOME included.",
+        "full_participation",
+        best_method("feddc", "data.dataset", "femnist"),
+    ),
+    Claim(
+        "sooner",
+        "FedCOME needs fewer rounds than FedAvg to the accuracy that FedAvg ends with.",
+        "full_participation",
+        sooner,
+    ),
+    Claim(
+        "best-heterogeneous",
+        "FedCOME is best with 2 and with 3 classes per client.",
+        "heterogeneity",
+        best_method("fedcome", "data.partition.classes", 2, 3),
+    ),
+    Claim(
+        "feddyn-4-classes",
+        "With 4 classes per client, FedDyn is best.",
+        "heterogeneity",
+        best_method("feddyn", "data.partition.classes", 4),
+    ),
+    Claim(
+        "sampler-gain",
+        "The similarity sampler improves every method at every share of participation.",
+        "partial_participation",
+        sampler_gain,
+    ),
+    Claim(
+        "sampler-gain-shrinks",
+        "FedCOME gains most from the sampler when few clients take part.",
+        "partial_participation",
+        gain_shrinks,
+    ),
+    Claim(
+        "best-partial",
+        "FedCOME with the sampler is best at every share of participation.",
+        "partial_participation",
+        best_method("fedcome", "participation", 0.1, 0.2, 0.3, 0.4, sampler="similarity"),
+    ),
+    Claim(
+        "stable",
+        "FedCOME is stable in α and μ: the cells of the table differ no more than in the paper.",
+        "sensitivity",
+        stable,
+        about_every_run=True,
+    ),
+    Claim(
+        "loss-ends-lower",
+        "With full participation every client's loss ends lower than it began.",
+        "client_loss",
+        falls(at_every_step=False),
+        about_every_run=True,
+    ),
+    Claim(
+        "loss-never-rises",
+        "With full participation no client's loss rises in any round.",
+        "client_loss",
+        falls(at_every_step=True),
+        about_every_run=True,
+    ),
+    Claim(
+        "sampler-smooths",
+        "With 20 % of the clients, the sampler lets fewer losses rise than random cohorts.",
+        "client_loss",
+        smoother_with_sampler,
+    ),
+    Claim(
+        "sharper",
+        "Client accuracies differ less under FedCOME than under FedFV.",
+        "fairness",
+        sharper,
+    ),
+    Claim(
+        "no-conflict-left",
+        "After the consensus no two updates of a cohort are in conflict.",
+        "full_participation",
+        no_conflict_left,
+        about_every_run=True,
+    ),
+    Claim(
+        "not-only-longer",
+        "Control: FedCOME is ahead of FedAvg with a longer step, whatever the server rate.",
+        "controls",
+        beats_longer_steps,
+    ),
+    Claim(
+        "equal-length",
+        "Control: FedCOME cut to FedAvg's length is still ahead of FedAvg.",
+        "controls",
+        beats_at_equal_length,
+    ),
+]
+
+
+def as_table(findings: Iterable[Finding]) -> TextTable:
+    rows = [
+        {"claim": f.claim.text, "verdict": f.verdict, "why": f.reason, "grid": f.claim.grid}
+        for f in findings
+    ]
+    return TextTable("claims", "Claims of the paper", "", pd.DataFrame(rows))
+
+
+def comparisons(findings: Iterable[Finding]) -> pd.DataFrame:
+    """Every comparison of every claim: a row each, for programs."""
+    return pd.DataFrame(
+        [
+            {"claim": finding.claim.name, **part._asdict(), "runs": " ".join(part.runs)}
+            for finding in findings
+            for part in finding.parts
+        ]
+    )

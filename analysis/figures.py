@@ -1,0 +1,406 @@
+"""The figures, for print: functions of a study that return a matplotlib figure.
+
+A function returns None where the store does not hold what the figure shows.
+"""
+
+import io
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from analysis import labels, scores, style
+from analysis.curves import curves
+from analysis.study import Study
+from analysis.tables import paper_table
+
+WIDTH = 7.0  # inches: the text width of a two-column page
+COLUMNS = 4  # of small multiples
+MOST_CURVES = 12  # more in a panel cannot be told apart
+PHASES = {"sample": "#56b4e9", "train": "#0072b2", "aggregate": "#d55e00", "evaluate": "#b3b3b3"}
+RC: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.linewidth": 0.6,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 8,
+    "figure.dpi": 160,
+    "font.size": 8,
+    "grid.color": "#dddddd",
+    "grid.linewidth": 0.4,
+    "legend.frameon": False,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
+    "svg.hashsalt": "fedcome",  # the same figure is the same file
+}
+
+
+class Drawing(NamedTuple):
+    name: str
+    caption: str
+    figure: Figure
+
+
+def draw(study: Study) -> Iterator[Drawing]:
+    """All figures for which the study has data."""
+    with mpl.rc_context(RC):
+        for name, (make, caption) in FIGURES.items():
+            figure = make(study)
+            if figure is not None:
+                yield Drawing(f"{study.grid}_{name}", caption, figure)
+
+
+def as_bytes(figure: Figure, kind: str) -> bytes:
+    """Without the date that matplotlib writes into an SVG: the same figure is the same file."""
+    buffer = io.BytesIO()
+    with mpl.rc_context(RC):
+        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    return buffer.getvalue()
+
+
+def convergence(study: Study) -> Figure | None:
+    table = curves(study, "accuracy/test")
+    if table.empty or table["round"].nunique() < 2 or _num_curves(table) > MOST_CURVES:
+        return None
+    return _panels(table, "test accuracy, %")
+
+
+def rounds_to_target(study: Study) -> Figure | None:
+    """The target of a panel is the accuracy that FedAvg ends with."""
+    table = curves(study, "accuracy/test")
+    is_by_method = study.layout.curve == ["method.name"]
+    if not is_by_method or "fedavg" not in set(table["method"]) or table["round"].nunique() < 2:
+        return None
+    panels = list(table.groupby("panel", sort=False))
+    figure, axes = _subplots(len(panels), height=1.9)
+    for axis, (title, panel) in zip(axes, panels, strict=True):
+        target = panel.loc[panel["method"] == "fedavg", "mean"].iloc[-1]
+        _target_bars(axis, panel, target)
+        axis.set_title(f"{title}\nto {target:.1f} %".strip())
+    for place, axis in enumerate(axes):
+        if place % COLUMNS:
+            axis.set_yticklabels([])
+    figure.supxlabel("rounds", fontsize=8)
+    return figure
+
+
+def _target_bars(axis: Axes, panel: pd.DataFrame, target: float) -> None:
+    most = panel["round"].max() + 1
+    looks = _looks(panel)
+    for place, (label, own) in enumerate(panel.groupby("label", sort=False)):
+        reached = own.loc[own["mean"] >= target, "round"]
+        if reached.empty:
+            axis.text(0, place, " never", va="center", fontsize=7, style="italic")
+            continue
+        rounds = reached.iloc[0] + 1
+        axis.barh(place, rounds, color=looks[str(label)].colour, height=0.7)
+        axis.text(rounds, place, f" {rounds:.0f}", va="center", fontsize=7)
+    axis.set_yticks(range(len(looks)), list(looks))
+    axis.set_xlim(0, most * 1.12)
+    axis.invert_yaxis()
+    axis.grid(visible=False, axis="y")
+
+
+def conflicts(study: Study) -> Figure | None:
+    """FedCOME's conflicting pairs and the length of its step, over rounds, for each panel."""
+    before, after, ratio = (
+        _of_fedcome(curves(study, m))
+        for m in ("conflicts/before", "conflicts/after", "server/step_ratio")
+    )
+    if before.empty or before.groupby(["panel", "label"]).ngroups > MOST_CURVES:
+        return None
+    figure, axes = _subplots(2, height=2.4)
+    for table, words in ((before, "before"), (after, "after")):
+        for look, (title, own) in zip(style.ANONYMOUS, _groups(table), strict=False):
+            axes[0].plot(
+                own["round"] + 1,
+                own["mean"],
+                color=look.colour,
+                alpha=1.0 if words == "before" else 0.5,
+                label=title if words == "before" else None,
+                linestyle=look.line,
+            )
+    axes[0].set_title("conflicting pairs: above before, at zero after the consensus")
+    axes[0].set_xlabel("round")
+    for look, (_, own) in zip(style.ANONYMOUS, _groups(ratio), strict=False):
+        axes[1].plot(own["round"] + 1, own["mean"], color=look.colour)
+    axes[1].axhline(1.0, color="black", linewidth=0.8, linestyle=":")
+    axes[1].set_title("length of the server's step, FedAvg's = 1")
+    axes[1].set_xlabel("round")
+    _legend(figure, axes[0])
+    return figure
+
+
+def opposed(study: Study) -> Figure | None:
+    table = curves(study, "conflicts/opposed")
+    if table.empty or _num_curves(table) > MOST_CURVES:
+        return None
+    return _panels(table, "clients opposed to the step")
+
+
+def client_loss(study: Study) -> Figure | None:
+    """Every client's loss, one seed; the bold line is the mean."""
+    if study.grid != "client_loss" or study.clients.empty:
+        return None
+    metric = "train_loss" if "train_loss" in study.clients else "test_loss"
+    trials = scores.trials(study.finished)
+    trials = trials[trials["seed"] == trials["seed"].min()]
+    keys = list(study.layout.keys)
+    trials = labels.in_order(trials, keys)
+    figure, axes = _subplots(len(trials), height=1.9, columns=3, sharey=True)
+    for axis, (_, trial) in zip(axes, trials.iterrows(), strict=True):
+        own = study.clients[study.clients["run_id"] == trial["run_id"]]
+        losses = scores.client_losses(own)
+        look = style.LOOKS.get(trial["method.name"], style.ANONYMOUS[0])
+        rounds = losses.index + 1
+        axis.plot(rounds, losses, color=look.colour, alpha=0.25, linewidth=0.5, rasterized=True)
+        axis.plot(rounds, losses.mean(axis=1), color="black", linewidth=1.4)
+        rises = 100 * scores.share_of_steps_up(losses)
+        axis.set_title(f"{labels.join(keys, trial)}\n{rises:.1f} % of the steps go up")
+    figure.supxlabel("round", fontsize=8)
+    figure.supylabel(f"{metric.replace('_', ' ')} of every client", fontsize=8)
+    return figure
+
+
+def accuracy_histograms(study: Study) -> Figure | None:
+    if study.grid != "fairness" or study.clients.empty:
+        return None
+    last = study.clients.groupby("run_id")["round"].transform("max") == study.clients["round"]
+    final = study.clients[last].merge(scores.trials(study.finished), on="run_id")
+    panels = list(final.groupby(["data.dataset", "data.test_split"], dropna=False))
+    figure, axes = _subplots(len(panels), height=2.4)
+    for axis, ((dataset, split), panel) in zip(axes, panels, strict=True):
+        _histogram(axis, panel)
+        words = [labels.value("data.dataset", dataset), labels.value("data.test_split", split)]
+        axis.set_title(", ".join(filter(None, words)))
+        axis.set_xlabel("test accuracy of a client, %")
+    axes[0].set_ylabel("share of clients, %")
+    return figure
+
+
+def _histogram(axis: Axes, panel: pd.DataFrame) -> None:
+    low = np.floor(panel["test_accuracy"].min() * 20) * 5
+    bins = list(np.linspace(low, 100, 16))
+    lines = []
+    for method, own in sorted(panel.groupby("method.name"), key=_by_method):
+        look = style.LOOKS.get(str(method), style.ANONYMOUS[0])
+        values = 100 * own["test_accuracy"].to_numpy(np.float64)
+        weights = np.full(len(values), 100 / len(values))
+        axis.hist(values, bins, weights=weights, color=look.colour, alpha=0.3)
+        axis.hist(values, bins, weights=weights, color=look.colour, histtype="step", linewidth=1.4)
+        index = scores.fairness_indices(values)
+        lines.append(
+            f"{labels.value('method.name', method)}: std {index['std']:.1f}, "
+            f"worst 10 % {index['worst 10 %']:.1f}, "
+            f"Jain {index['Jain']:.3f}, Gini {index['Gini']:.3f}"
+        )
+        axis.plot([], [], color=look.colour, label=lines[-1])
+    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=7)
+
+
+def sensitivity(study: Study) -> Figure | None:
+    if study.grid != "sensitivity":
+        return None
+    ours = scores.score(study.frame, scores.ACCURACY["last"]).dropna(subset="value")
+    paper = paper_table("sensitivity")
+    if ours.empty or paper is None:
+        return None
+    dataset = ", ".join(labels.value("data.dataset", d) for d in ours["data.dataset"].unique())
+    figure, axes = _subplots(2, height=2.9)
+    _heat(axes[0], _grid(ours, "value"), f"ours, {dataset}")
+    _heat(axes[1], _grid(paper, "paper"), "paper, CIFAR-10")
+    return figure
+
+
+def _grid(cells: pd.DataFrame, values: str) -> pd.DataFrame:
+    return cells.pivot_table(values, index="sampler.ema", columns="sampler.greedy_fraction")
+
+
+def _heat(axis: Axes, values: pd.DataFrame, title: str) -> None:
+    image = axis.imshow(values, cmap="cividis", origin="lower")
+    middle = (values.min().min() + values.max().max()) / 2
+    for (row, column), number in np.ndenumerate(values.to_numpy(np.float64)):
+        if not np.isnan(number):
+            colour = "black" if number > middle else "white"
+            axis.text(column, row, f"{number:.1f}", ha="center", va="center", color=colour)
+    axis.set_xticks(range(len(values.columns)), [f"{v:g}" for v in values.columns])
+    axis.set_yticks(range(len(values.index)), [f"{v:g}" for v in values.index])
+    axis.set_xlabel("share chosen by similarity, μ")
+    axis.set_ylabel("memory of the table, α")
+    axis.set_title(title)
+    axis.grid(visible=False)
+    axis.figure.colorbar(image, ax=axis, shrink=0.8, label="accuracy, %")
+
+
+def similarity(study: Study) -> Figure | None:
+    """The sampler's table at the end of a trial, clients in the order of their classes."""
+    if study.similarity.empty or study.population.empty:
+        return None
+    classes = (
+        study.population.drop_duplicates("client").set_index("client")["classes"].sort_values()
+    )
+    matrix = study.similarity.pivot(index="client", columns="other", values="similarity")
+    matrix = matrix.loc[classes.index, classes.index]
+    figure, axes = _subplots(1, height=4.6)
+    figure.set_figwidth(5.4)
+    axis = axes[0]
+    limit = float(np.abs(matrix.to_numpy()[~np.eye(len(matrix), dtype=bool)]).max()) or 1.0
+    image = axis.imshow(matrix, cmap="PuOr", vmin=-limit, vmax=limit, interpolation="nearest")
+    trial = scores.trials(study.frame).set_index("run_id").loc[study.similarity["run_id"].iloc[0]]
+    axis.set_title(f"{labels.join(study.layout.keys, trial)}, seed {trial['seed']}")
+    starts = [i for i in range(len(classes)) if i == 0 or classes.iloc[i] != classes.iloc[i - 1]]
+    axis.set_yticks(starts, [classes.iloc[i] for i in starts], fontsize=5)
+    axis.set_xticks([])
+    axis.set_xlabel("client, in the order of classes")
+    axis.set_ylabel("classes of the client")
+    axis.grid(visible=False)
+    figure.colorbar(image, ax=axis, shrink=0.8, label="similarity of updates (moving average)")
+    return figure
+
+
+def time_breakdown(study: Study) -> Figure | None:
+    """Without the first round, in which kernels are compiled."""
+    warm = study.finished[study.finished["round"] > 0]
+    keys = ["method.name"]
+    if study.layout.column == "data.num_clients":
+        keys.append("data.num_clients")
+    columns = [f"seconds/{phase}" for phase in PHASES if f"seconds/{phase}" in warm]
+    if warm.empty or not columns:
+        return None
+    means = warm.groupby(keys)[columns].mean().fillna(0.0).reset_index()
+    rows = [row for _, row in labels.in_order(means, keys).iterrows()]
+    figure, axes = _subplots(1, height=0.8 + 0.22 * len(rows))
+    start = np.zeros(len(rows))
+    for column in columns:
+        phase = column.removeprefix("seconds/")
+        seconds = np.array([float(row[column]) for row in rows])
+        axes[0].barh(range(len(rows)), seconds, left=start, color=PHASES[phase], label=phase)
+        start += seconds
+    axes[0].set_yticks(range(len(rows)), [labels.join(keys, row) for row in rows])
+    axes[0].invert_yaxis()
+    axes[0].grid(visible=False, axis="y")
+    axes[0].set_xlabel("seconds per round")
+    _legend(figure, axes[0])
+    return figure
+
+
+FIGURES: dict[str, tuple[Callable[[Study], Figure | None], str]] = {
+    "convergence": (
+        convergence,
+        "Test accuracy over rounds; lines are means over seeds, bands ± one sample standard "
+        "deviation.",
+    ),
+    "rounds_to_target": (
+        rounds_to_target,
+        "Rounds until the mean test accuracy first reaches what FedAvg ends with.",
+    ),
+    "sensitivity": (sensitivity, "Test accuracy of FedCOME over the sampler's memory and share."),
+    "client_loss": (
+        client_loss,
+        "Loss of every client over rounds for one seed; black is the mean. The titles say how many "
+        "of the steps from round to round and client to client go up.",
+    ),
+    "accuracy": (
+        accuracy_histograms,
+        "Distribution of the clients' test accuracy after the last round, all seeds.",
+    ),
+    "conflicts": (
+        conflicts,
+        "What the consensus does in FedCOME: pairs of updates in conflict before and after it, and "
+        "the length of the server's step relative to FedAvg's.",
+    ),
+    "opposed": (opposed, "Clients whose update points away from the server's step."),
+    "similarity": (
+        similarity,
+        "The similarity table that the sampler has learned, clients ordered by their classes.",
+    ),
+    "time": (time_breakdown, "Where the time of a round goes, mean over rounds and trials."),
+}
+
+
+def _panels(table: pd.DataFrame, words: str) -> Figure:
+    panels = list(table.groupby("panel", sort=False))
+    figure, axes = _subplots(len(panels), height=2.2 if len(panels) > 1 else 3.4, sharey=True)
+    looks = _looks(table)
+    for axis, (title, panel) in zip(axes, panels, strict=True):
+        for place, (label, own) in enumerate(panel.groupby("label", sort=False)):
+            _curve(axis, own, looks[str(label)], str(label), place)
+        axis.set_title(str(title))
+    figure.supxlabel("round", fontsize=8)
+    figure.supylabel(words, fontsize=8)
+    _legend(figure, axes[0])
+    return figure
+
+
+def _curve(axis: Axes, own: pd.DataFrame, look: style.Look, label: str, place: int) -> None:
+    rounds, mean, std = own["round"] + 1, own["mean"], own["std"]
+    every = max(1, len(own) // 6)
+    axis.plot(
+        rounds,
+        mean,
+        color=look.colour,
+        marker=look.marker,
+        markevery=(place * every // 7 % every, every),  # markers of different curves side by side
+        linewidth=look.width,
+        label=label,
+        linestyle=look.line,
+    )
+    if (std > 0).any():
+        axis.fill_between(
+            rounds, mean - std, mean + std, color=look.colour, alpha=0.15, linewidth=0
+        )
+
+
+def _subplots(
+    num: int, height: float, columns: int = COLUMNS, *, sharey: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """Small multiples of a page's width; not through pyplot, which would keep them open."""
+    columns = min(num, columns)
+    rows = -(-num // columns)
+    figure = Figure(figsize=(WIDTH, height * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
+    axes = list(grid.flat)
+    for axis in axes:
+        axis.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    for axis in axes[num:]:
+        axis.set_axis_off()
+    return figure, axes[:num]
+
+
+def _legend(figure: Figure, axis: Axes) -> None:
+    handles, names = axis.get_legend_handles_labels()
+    if len(names) > 1:
+        columns = 100 // (max(map(len, names)) + 6)  # letters in a line of the page's width
+        figure.legend(handles, names, loc="outside upper center", ncols=min(columns, len(names)))
+
+
+def _looks(table: pd.DataFrame) -> dict[str, style.Look]:
+    return style.looks(dict(zip(table["label"], table["method"], strict=True)))
+
+
+def _num_curves(table: pd.DataFrame) -> int:
+    return int(table.groupby("panel")["label"].nunique().max())
+
+
+def _of_fedcome(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table["method"] == "fedcome"]
+
+
+def _groups(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The curves of all panels with names; a method that is alone goes without saying."""
+    is_alone = table["label"].nunique() == 1 and table["panel"].nunique() > 1
+    keys = ["panel"] if is_alone else ["panel", "label"]
+    return [
+        (", ".join(filter(None, map(str, key))), own)
+        for key, own in table.groupby(keys, sort=False)
+    ]
+
+
+def _by_method(pair: tuple[Any, Any]) -> Any:
+    return labels.order("method.name", pair[0])

@@ -1,0 +1,82 @@
+"""Names for people: of methods, datasets, settings and their values."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pandas as pd
+
+from analysis.scores import FAIRNESS
+from fedcome_ray.methods import PAPER
+
+METHODS = {
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "scaffold": "SCAFFOLD",
+    "feddyn": "FedDyn",
+    "fedfv": "FedFV",
+    "feddc": "FedDC",
+    "fedcome": "FedCOME",
+    "fednova": "FedNova",
+    "fedadam": "FedAdam",
+    "fedyogi": "FedYogi",
+    "qffl": "q-FFL",
+    "fedmgda_plus": "FedMGDA+",
+}
+DATASETS = {"mnist": "MNIST", "femnist": "FEMNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+NAMES = {
+    "method.name": "method",
+    "sampler.name": "sampler",
+    "sampler.ema": "memory α",
+    "sampler.greedy_fraction": "share μ",
+    "data.dataset": "dataset",
+    "data.test_split": "test split",
+}
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "method.name": lambda value: METHODS.get(value, value),
+    "data.dataset": lambda value: DATASETS.get(value, value),
+    "data.partition.classes": lambda value: f"{value:g} classes",
+    "data.num_clients": lambda value: f"{value:,.0f} clients",
+    "data.test_split": lambda value: value.replace("_", " "),
+    "participation": lambda value: f"{100 * value:g} %",
+    "sampler.greedy_fraction": lambda value: f"μ = {value:g}",
+}
+
+
+ORDERS: dict[str, tuple[str, ...]] = {
+    "method.name": PAPER,
+    "data.dataset": tuple(DATASETS),
+    "measure": tuple(FAIRNESS),
+}
+
+
+def name(setting: str) -> str:
+    return NAMES.get(setting, setting)
+
+
+def value(setting: str, raw: Any) -> str:
+    """A setting's value as text; a setting that the trial does not have is empty."""
+    if pd.isna(raw):
+        return "all" if setting == "participation" else ""
+    if setting in FORMATS:
+        return FORMATS[setting](raw)
+    return f"{raw:.3g}" if isinstance(raw, float) else str(raw)
+
+
+def join(settings: Iterable[str], row: "pd.Series[Any]") -> str:
+    return ", ".join(filter(None, (value(setting, row[setting]) for setting in settings)))
+
+
+def in_order(table: pd.DataFrame, settings: Iterable[str]) -> pd.DataFrame:
+    """The rows as the paper would have them."""
+    keys = list(settings)
+    rows = [row for _, row in table.iterrows()]
+    rows.sort(key=lambda row: [order(key, row[key]) for key in keys])
+    return table.loc[[row.name for row in rows]]
+
+
+def order(setting: str, raw: Any) -> tuple[int, Any]:
+    """Sorts methods and datasets as the paper does and what it does not have behind."""
+    ranks = ORDERS.get(setting, ())
+    if raw in ranks:
+        return ranks.index(raw), ""
+    return len(ranks), "" if pd.isna(raw) else raw

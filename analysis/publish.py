@@ -1,0 +1,138 @@
+"""All that one command writes: tables, figures, claims, the report, and a copy in MLflow."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from analysis import claims, figures, render, report, results, scores, tables
+from analysis.report import Section
+from analysis.study import LAYOUTS, Study, open_study
+from analysis.tables import Table, TextTable
+from fedcome_ray.provenance import provenance
+
+WRITERS = {"md": render.markdown, "csv": render.csv, "tex": render.latex}
+
+
+class Request(NamedTuple):
+    """What to draw."""
+
+    uri: str
+    name: str  # of a grid, or `all`
+    grids: Mapping[str, str]  # experiment ids by grid
+    output: Path
+    formats: Sequence[str]
+    at: str
+    profile: str | None
+
+
+def publish(client: MlflowClient, request: Request, *, log: bool) -> Iterator[str]:
+    """Write the files; yields lines that tell what was done."""
+    sections = []
+    for grid, experiment_id in sorted(request.grids.items(), key=_in_order):
+        study = open_study(client, experiment_id, request.profile)
+        section = Section(study, _tables(study, request.at), list(figures.draw(study)))
+        files = [*_write_tables(section.tables, request), *_write_figures(section, request.output)]
+        sections.append((section, files))
+        yield f"{grid}: {tables.caption_of(study)}"
+    shared = _write_claims_and_report([section for section, _ in sections], request)
+    if log:
+        for section, files in sections:
+            yield from _log(client, section.study, [*files, *shared])
+    yield f"written to {request.output}"
+
+
+def _in_order(item: tuple[str, str]) -> tuple[int, str]:
+    """Our grids as the paper has them, a user's behind."""
+    return list(LAYOUTS).index(item[0]) if item[0] in LAYOUTS else len(LAYOUTS), item[0]
+
+
+def _tables(study: Study, at: str) -> list[Table | TextTable]:
+    measure = scores.COST if study.grid == "scaling" else scores.ACCURACY[at]
+    found: list[Table | TextTable] = [tables.main_table(study, measure)]
+    if study.grid == "fairness" and len(study.clients):
+        found.append(tables.fairness_table(study))
+    return found
+
+
+def _write_tables(found: Sequence[Table | TextTable], request: Request) -> list[Path]:
+    folder = request.output / "tables"
+    folder.mkdir(exist_ok=True)
+    files = []
+    for table in found:
+        for kind in request.formats:
+            if kind in WRITERS:
+                files.append(folder / f"{table.name}.{kind}")
+                files[-1].write_text(WRITERS[kind](table), encoding="utf-8")
+    return files
+
+
+def _write_figures(section: Section, output: Path) -> list[Path]:
+    folder = output / "figures"
+    folder.mkdir(exist_ok=True)
+    files = []
+    for drawing in section.drawings:
+        for kind in ("png", "svg"):
+            files.append(folder / f"{drawing.name}.{kind}")
+            files[-1].write_bytes(figures.as_bytes(drawing.figure, kind))
+    return files
+
+
+def _write_claims_and_report(sections: Sequence[Section], request: Request) -> list[Path]:
+    """With `all`, a grid that the store does not hold is said to be missing."""
+    studies = {section.study.grid: section.study for section in sections}
+    findings = claims.check(studies)
+    missing = [grid for grid in LAYOUTS if grid not in studies]
+    general: list[Table | TextTable] = []
+    if request.name == "all":
+        general = [
+            tables.datasets_table(studies.values()),
+            tables.search_space_table(studies.get("search")),
+        ]
+    else:
+        findings = [finding for finding in findings if finding.claim.grid in studies]
+        missing = []
+    files = _write_tables([*general, claims.as_table(findings)], request)
+    if "csv" in request.formats:
+        files.append(request.output / "tables" / "comparisons.csv")
+        claims.comparisons(findings).to_csv(files[-1], index=False)
+    if "html" in request.formats:
+        name = "report" if request.name == "all" else request.name
+        files.append(request.output / f"{name}.html")
+        report.write(files[-1], sections, general, findings, _origin(sections, request), missing)
+    return files
+
+
+def _origin(sections: Sequence[Section], request: Request) -> dict[str, str]:
+    """What was read, by what, and what had made it."""
+    trials = [scores.trials(section.study.frame) for section in sections]
+
+    def unique(column: str) -> str:
+        found = {value for own in trials for value in own[column] if value}
+        return "; ".join(sorted(found)) or "not stored"
+
+    return {
+        "store": request.uri,
+        "grids": ", ".join(section.study.grid for section in sections),
+        "drawn": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "drawn by commit": provenance()["commit"],
+        "trials run by commit": unique("commit"),
+        "versions": unique("versions"),
+        "machines": unique("machine"),
+    }
+
+
+def _log(client: MlflowClient, study: Study, files: Sequence[Path]) -> Iterator[str]:
+    """Copy the files to the grid's newest launch; a store that only can be read is no failure."""
+    launch = results.newest_launch(client, study.frame["experiment_id"].iloc[0])
+    if launch is None:
+        yield f"{study.grid}: no launch to log to"
+        return
+    try:
+        for file in files:
+            client.log_artifact(launch.info.run_id, str(file), "analysis")
+    except (MlflowException, OSError) as error:
+        yield f"{study.grid}: not logged to MLflow: {str(error).splitlines()[0]}"

@@ -1,0 +1,189 @@
+"""From MLflow to tidy frames; everything else in this package is a function of them.
+
+`load` gives one row for each trial and round. Columns: what identifies the trial, `TRIAL_COLUMNS`;
+its settings by dotted name, `method.name`; `round`; and the metrics by the names under which they
+are tracked, `accuracy/test`. A trial that recorded no round has one row without a round, so that
+it can be counted.
+"""
+
+import json
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from mlflow.exceptions import MlflowException
+
+from fedcome_ray.errors import UserError, did_you_mean
+from fedcome_ray.grid import PROFILES, grid_names
+from fedcome_ray.tracking import check_uri
+
+TRIAL_COLUMNS = [
+    "run_id",
+    "experiment_id",
+    "grid",
+    "profile",
+    "trial_key",
+    "status",
+    "launch",
+    "commit",
+    "dirty",
+    "machine",
+    "versions",
+]
+# The solver's own diagnostics are left in the store: nothing here draws them.
+USED_METRICS = re.compile(r"(accuracy|loss|conflicts|seconds)/.+|server/(step_ratio|drift)")
+
+
+NO_ROWS = pd.DataFrame({"run_id": []})
+
+
+def connect(uri: str) -> MlflowClient:
+    """A client of a store that exists; MLflow itself would silently create an empty one."""
+    check_uri(uri)
+    file = Path(uri.removeprefix("sqlite:///"))
+    if uri.startswith("sqlite:") and not file.is_file():
+        raise UserError(
+            f"--tracking-uri: there is no store `{file}`; "
+            f"run a grid first, for example `python -m fedcome_ray.tune --grid full_participation`"
+        )
+    for name in ("alembic", "mlflow"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
+    try:
+        client = MlflowClient(uri)
+        client.search_experiments(max_results=1)
+    except Exception as error:  # noqa: BLE001 - whatever the database driver raises
+        reason = (str(error) or repr(error)).strip().splitlines()[0]
+        raise UserError(f"--tracking-uri: cannot read `{uri}`: {reason}") from None
+    return client
+
+
+def stored_grids(client: MlflowClient) -> dict[str, str]:
+    """Experiment ids by grid, of the grids that have a trial."""
+    return {
+        experiment.name: experiment.experiment_id
+        for experiment in client.search_experiments()
+        if client.search_runs([experiment.experiment_id], _kind("trial"), max_results=1)
+    }
+
+
+def choose_grids(wanted: str, stored: Iterable[str]) -> list[str]:
+    """The grids that a command asks for."""
+    names = sorted(stored)
+    if not names:
+        raise UserError("the store holds no trial; run a grid with `python -m fedcome_ray.tune`")
+    if wanted == "all":
+        return names
+    if wanted in names:
+        return [wanted]
+    if wanted in grid_names():
+        raise UserError(
+            f"--grid: `{wanted}` is not in this store; "
+            f"run `python -m fedcome_ray.tune --grid {wanted}`, or choose from: {', '.join(names)}"
+        )
+    raise UserError(f"--grid: there is no grid `{wanted}`; {did_you_mean(wanted, ['all', *names])}")
+
+
+def load(client: MlflowClient, experiment_id: str) -> pd.DataFrame:
+    """All trials of a grid, a row for each round."""
+    runs = _search_all(client, experiment_id, "trial")
+    # The newest run of a trial counts, should a store have been filled twice.
+    newest = {run.data.tags["fedcome.trial_key"]: run for run in reversed(runs)}
+    return pd.concat([_trial_rows(client, run) for run in newest.values()], ignore_index=True)
+
+
+def load_artifacts(client: MlflowClient, frame: pd.DataFrame, name: str) -> pd.DataFrame:
+    """A table that trials keep as an artifact, with each row's `run_id`; empty if none has it."""
+    tables = []
+    for run_id in frame["run_id"].unique():
+        table = _read_artifact(client, run_id, name)
+        if table is not None:
+            tables.append(table.assign(run_id=run_id))
+    return pd.concat(tables, ignore_index=True) if tables else NO_ROWS
+
+
+def newest_launch(client: MlflowClient, experiment_id: str) -> Run | None:
+    launches = _search_all(client, experiment_id, "launch")
+    return launches[0] if launches else None
+
+
+def choose_profile(frame: pd.DataFrame, wanted: str | None) -> str:
+    """The profile asked for, else the largest that has a finished trial."""
+    stored = set(frame["profile"])
+    if wanted is not None and wanted not in stored:
+        grid = frame["grid"].iloc[0]
+        raise UserError(f"--profile: grid `{grid}` has none; {did_you_mean(wanted, stored)}")
+    finished = set(frame.loc[frame["status"] == "FINISHED", "profile"])
+    by_size = [*reversed(PROFILES), *sorted(stored - set(PROFILES))]
+    return wanted or next(p for p in by_size if p in (finished or stored))
+
+
+def _search_all(client: MlflowClient, experiment_id: str, kind: str) -> list[Run]:
+    """Newest first."""
+    runs: list[Run] = []
+    token = None
+    while True:
+        page = client.search_runs([experiment_id], _kind(kind), page_token=token)
+        runs += page
+        token = page.token
+        if not token:
+            return runs
+
+
+def _kind(kind: str) -> str:
+    return f"tags.`fedcome.kind` = '{kind}'"
+
+
+def _trial_rows(client: MlflowClient, run: Run) -> pd.DataFrame:
+    tags = run.data.tags
+    identity = {name: tags.get(f"fedcome.{name}", "") for name in TRIAL_COLUMNS} | {
+        "run_id": run.info.run_id,
+        "experiment_id": run.info.experiment_id,
+        "status": run.info.status,
+        "versions": _versions(tags),
+    }
+    settings = {name: _parse(text) for name, text in run.data.params.items()}
+    history = pd.DataFrame(
+        {
+            name: pd.Series(
+                {m.step: m.value for m in client.get_metric_history(run.info.run_id, name)}
+            )
+            for name in run.data.metrics
+            if USED_METRICS.fullmatch(name)
+        }
+    )
+    rounds = history.rename_axis("round").reset_index()
+    if rounds.empty:
+        rounds = pd.DataFrame({"round": [None]}, dtype="float")
+    return rounds.assign(**identity, **settings)
+
+
+def _versions(tags: Mapping[str, str]) -> str:
+    prefix = "fedcome.version."
+    found = {n.removeprefix(prefix): v for n, v in sorted(tags.items()) if n.startswith(prefix)}
+    return ", ".join(f"{name} {version}" for name, version in found.items())
+
+
+def _parse(text: str) -> Any:
+    """A parameter as the value it was before MLflow made it a string; lists stay text."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {"None": None, "True": True, "False": False}.get(text, text)
+    return value if isinstance(value, int | float) else text
+
+
+def _read_artifact(client: MlflowClient, run_id: str, name: str) -> pd.DataFrame | None:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            path = client.download_artifacts(run_id, name, folder)
+        except (MlflowException, OSError):  # stores differ in how they say that there is none
+            return None
+        return pd.read_parquet(path)

@@ -1,0 +1,143 @@
+"""One number for each trial: what tables compare and claims test."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis.results import TRIAL_COLUMNS
+
+FAIRNESS = {  # measure -> is more of it better
+    "mean": True,
+    "std": False,
+    "worst 10 %": True,
+    "best 10 %": True,
+    "Jain": True,
+    "Gini": False,
+}
+RISE = 1e-6  # a loss that goes up by less is rounding in single precision
+
+
+class Measure(NamedTuple):
+    """A way to sum up a trial's rounds."""
+
+    words: str
+    of: Callable[[pd.DataFrame], "pd.Series[float]"]  # rounds -> a number by run id
+    more_is_better: bool = True
+    digits: int = 2
+
+
+def settings(frame: pd.DataFrame) -> list[str]:
+    """The columns that say how a trial was configured."""
+    names = [str(name) for name in frame]
+    return [n for n in names if "/" not in n and n != "round" and n not in TRIAL_COLUMNS]
+
+
+def trials(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row for each trial: its identity and its settings."""
+    return frame.drop_duplicates("run_id")[[*TRIAL_COLUMNS, *settings(frame)]]
+
+
+def score(frame: pd.DataFrame, measure: Measure) -> pd.DataFrame:
+    """Trials with their `value`; only finished trials have one."""
+    finished = frame[frame["status"] == "FINISHED"]
+    values = measure.of(finished)
+    return trials(frame).assign(
+        value=lambda t: t["run_id"].map(values), more_is_better=measure.more_is_better
+    )
+
+
+def last(frame: pd.DataFrame) -> "pd.Series[float]":
+    return _accuracy(frame).groupby("run_id").tail(1).droplevel("round")
+
+
+def best(frame: pd.DataFrame) -> "pd.Series[float]":
+    return _accuracy(frame).groupby("run_id").max()
+
+
+def last10(frame: pd.DataFrame) -> "pd.Series[float]":
+    """NaN if one of the ten is: a trial that diverged does not become better by it."""
+    final = _accuracy(frame).groupby("run_id").tail(10)
+    return final.groupby("run_id").agg(lambda values: values.mean(skipna=False))
+
+
+ACCURACY = {
+    "last": Measure("Test accuracy of the last round in %", last),
+    "best": Measure("Best test accuracy of all rounds in %", best),
+    "last10": Measure("Test accuracy in %, mean of the last ten evaluations", last10),
+}
+
+
+def seconds_per_round(frame: pd.DataFrame) -> "pd.Series[float]":
+    """Without evaluation, which visits every client, and without the first round's compilation."""
+    warm = frame[frame["round"] > 0]
+    cost = warm["seconds/round"] - warm["seconds/evaluate"].fillna(0.0)
+    return cost.groupby(warm["run_id"]).median()
+
+
+COST = Measure("Seconds per round without evaluation, median", seconds_per_round, False, 3)
+
+
+def rounds_to(frame: pd.DataFrame, target: float) -> "pd.Series[float]":
+    """The number of rounds until the test accuracy first is `target`, NaN if it never is."""
+    reached = frame[frame["accuracy/test"] >= target]
+    first = reached.groupby("run_id")["round"].min() + 1
+    return first.reindex(frame["run_id"].unique())
+
+
+def fairness(clients: pd.DataFrame) -> pd.DataFrame:
+    """Indices of the clients' accuracies in the last round, in %: a row for each trial."""
+    if clients.empty:
+        return pd.DataFrame(columns=list(FAIRNESS), dtype=float)
+    final = clients[clients["round"] == clients.groupby("run_id")["round"].transform("max")]
+    rows = {
+        run_id: fairness_indices(100 * values.to_numpy(np.float64))
+        for run_id, values in final.groupby("run_id")["test_accuracy"]
+    }
+    return pd.DataFrame.from_dict(rows, orient="index", columns=list(FAIRNESS))
+
+
+def fairness_indices(accuracies: np.ndarray[tuple[int], np.dtype[np.float64]]) -> dict[str, float]:
+    """Deciles as in the store; Jain is 1 and Gini 0 if all clients are served alike."""
+    ordered = np.sort(accuracies)
+    num = len(ordered)
+    tenth = max(1, round(num / 10))
+    total = ordered.sum()
+    ranks = np.arange(1, num + 1)
+    return {
+        "mean": float(ordered.mean()),
+        "std": float(ordered.std()),
+        "worst 10 %": float(ordered[:tenth].mean()),
+        "best 10 %": float(ordered[-tenth:].mean()),
+        "Jain": float(total**2 / (num * (ordered**2).sum())) if total else float("nan"),
+        "Gini": float(((2 * ranks - num - 1) * ordered).sum() / (num * total))
+        if total
+        else float("nan"),
+    }
+
+
+def client_losses(clients: pd.DataFrame) -> pd.DataFrame:
+    """Losses of a trial, rounds by clients: on training examples where that was recorded."""
+    metric = "train_loss" if "train_loss" in clients else "test_loss"
+    return clients.pivot(index="round", columns="client", values=metric).dropna()
+
+
+def share_of_steps_up(losses: pd.DataFrame) -> float:
+    return float((losses.diff().iloc[1:] > RISE).to_numpy().mean())
+
+
+def share_of_clients_up(losses: pd.DataFrame) -> float:
+    return float((losses.iloc[-1] - losses.iloc[0] > RISE).mean())
+
+
+def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rounds with an evaluation, by the settings: a NaN in one of them is a result."""
+    number = frame["round"] + 1
+    return frame[(number % frame["eval_every"] == 0) | (number == frame["rounds"])]
+
+
+def _accuracy(frame: pd.DataFrame) -> "pd.Series[float]":
+    """In %, by run id and round."""
+    rounds = evaluated(frame).set_index(["run_id", "round"]).sort_index()
+    return 100 * rounds["accuracy/test"]

@@ -1,0 +1,149 @@
+"""A study: the comparable trials of one grid and one profile, and how they are laid out."""
+
+from typing import Any, NamedTuple
+
+import pandas as pd
+from mlflow import MlflowClient
+
+from analysis import labels, results, scores
+
+CLIENT_STUDIES = ("client_loss", "fairness")  # the grids that need every client's results
+
+
+class Layout(NamedTuple):
+    """Which settings are the rows and the column of a grid's table."""
+
+    title: str
+    rows: tuple[str, ...] = ("method.name", "setting")
+    column: str | None = None
+    rivals: tuple[str, ...] = ()
+    """Trials that agree in these compete for the best of a table and share a panel of a figure."""
+
+    @property
+    def keys(self) -> list[str]:
+        return [*self.rows, self.column] if self.column else [*self.rows]
+
+    @property
+    def curve(self) -> list[str]:
+        """What tells the curves of a panel apart."""
+        return [key for key in self.keys if key not in self.rivals]
+
+
+LAYOUTS = {
+    "full_participation": Layout(
+        "Full participation", ("method.name",), "data.dataset", ("data.dataset",)
+    ),
+    "heterogeneity": Layout(
+        "Heterogeneity: classes per client",
+        ("method.name",),
+        "data.partition.classes",
+        ("data.partition.classes",),
+    ),
+    "partial_participation": Layout(
+        "Partial participation",
+        ("method.name", "sampler.name"),
+        "participation",
+        ("sampler.name", "participation"),
+    ),
+    "sensitivity": Layout(
+        "Sensitivity of FedCOME to the sampler", ("sampler.ema",), "sampler.greedy_fraction"
+    ),
+    "client_loss": Layout(
+        "Client loss, one full-batch step a round",
+        ("method.name", "sampler.name"),
+        "participation",
+        ("sampler.name", "participation"),
+    ),
+    "fairness": Layout(
+        "Fairness",
+        ("method.name", "data.test_split"),
+        "data.dataset",
+        ("data.test_split", "data.dataset"),
+    ),
+    "search": Layout("Search space of the hyper-parameters", rivals=("method.name",)),
+    "controls": Layout("Controls: is it only a longer step?"),
+    "scaling": Layout(
+        "Cost of a round", ("method.name",), "data.num_clients", ("data.num_clients",)
+    ),
+}
+
+
+class Study(NamedTuple):
+    """Comparable trials of a grid."""
+
+    grid: str
+    profile: str
+    layout: Layout
+    frame: pd.DataFrame  # a row for each trial and round
+    left_out: int  # trials that may not be averaged with the others
+    other_profiles: tuple[str, ...] = ()
+    clients: pd.DataFrame = results.NO_ROWS  # a row for each trial, round and client
+    similarity: pd.DataFrame = results.NO_ROWS  # a row for each trial and pair of clients
+    population: pd.DataFrame = results.NO_ROWS  # a row for each trial and client
+
+    @property
+    def finished(self) -> pd.DataFrame:
+        return self.frame[self.frame["status"] == "FINISHED"]
+
+
+def open_study(client: MlflowClient, experiment_id: str, profile: str | None) -> Study:
+    """Read a grid from the store."""
+    study = select(results.load(client, experiment_id), profile)
+    trials = scores.trials(study.finished)
+    example = trials.sort_values(["seed", "participation"]).drop_duplicates("data.dataset")
+    is_similar = (trials["method.name"] == "fedcome") & (trials["sampler.name"] == "similarity")
+    similar = trials[is_similar].sort_values(["participation", "seed"]).tail(1)
+    study = study._replace(
+        population=results.load_artifacts(client, example, "population.parquet"),
+        similarity=results.load_artifacts(client, similar, "similarity.parquet"),
+    )
+    if study.grid in CLIENT_STUDIES:
+        clients = results.load_artifacts(client, trials, "clients.parquet")
+        study = study._replace(clients=clients)
+    return study
+
+
+def select(frame: pd.DataFrame, profile: str | None = None) -> Study:
+    """The trials of one profile that may be averaged over seeds.
+
+    If trials of one cell differ in other settings, as after `--set rounds=5`, those with the most
+    rounds, then the most trials, are the cell.
+    """
+    grid = frame["grid"].iloc[0]
+    layout = LAYOUTS.get(grid, Layout(grid))
+    chosen = results.choose_profile(frame, profile)
+    others = tuple(sorted(set(frame["profile"]) - {chosen}))
+    # A grid may have been run without a setting of its layout, e.g. `data.test_split`.
+    absent = {key: None for key in layout.keys if key not in frame and key != "setting"}
+    frame = frame[frame["profile"] == chosen].assign(**absent)
+    trials = scores.trials(frame)
+    variant = trials.groupby(["method.name", *_other_settings(trials)], dropna=False).ngroup()
+    trials = trials.assign(
+        setting=describe(trials), variant=variant, size=variant.map(variant.value_counts())
+    )
+    ranked = trials.sort_values(["rounds", "size", "launch", "variant"], ascending=False)
+    best = ranked.groupby(layout.keys, dropna=False)["variant"].transform("first")
+    kept = ranked[ranked["variant"] == best].set_index("run_id")["setting"]
+    frame = frame[frame["run_id"].isin(kept.index)]
+    frame = frame.assign(setting=frame["run_id"].map(kept))
+    return Study(grid, chosen, layout, frame, len(trials) - len(kept), others)
+
+
+def describe(trials: pd.DataFrame) -> "pd.Series[str]":
+    """What sets each trial apart from others of its method.
+
+    A value that most trials of the method have goes without saying.
+    """
+    words: dict[Any, list[str]] = {index: [] for index in trials.index}
+    for _, own in trials.groupby("method.name"):
+        for setting in _other_settings(own):
+            texts = own[setting].map(lambda raw, s=setting: labels.value(s, raw))
+            counts = texts.value_counts()
+            usual = counts.index[0] if counts.iloc[0] > len(texts) / 2 else None
+            for index, text in texts[texts != usual].items():
+                words[index].append(f"{setting.split('.')[-1]}={text}")
+    return pd.Series({index: " ".join(parts) for index, parts in words.items()}, dtype=str)
+
+
+def _other_settings(trials: pd.DataFrame) -> list[str]:
+    return [name for name in scores.settings(trials) if name not in {"seed", "method.name"}]

@@ -1,0 +1,102 @@
+"""Saved views of MLflow's page: what a grid's experiment shows as it opens.
+
+MLflow keeps a view in a tag of the experiment, in a format that it does not document: an envelope
+with a name, and the state of the page, deflated. It was read from the sources of 3.17 and is
+tested in a browser; a page that does not understand it falls back to its defaults.
+"""
+
+import base64
+import json
+import zlib
+from typing import Any
+
+TAG = "mlflow.sharedViewState."
+TABLE, CURVES = "fedcome-table", "fedcome-curves"  # keys of the views
+ONLY_TRIALS = "tags.`fedcome.kind` = 'trial'"
+PARAMS = (
+    "method.name",
+    "sampler.name",
+    "participation",
+    "data.dataset",
+    "data.partition.classes",
+    "seed",
+)
+METRICS = ("accuracy/test", "accuracy/worst_decile", "loss/test", "seconds/round")
+CHARTS = {
+    "accuracy/test": "Test accuracy",
+    "loss/test": "Test loss",
+    "accuracy/worst_decile": "Accuracy of the worst 10 % of clients",
+    "conflicts/opposed": "Clients opposed to the server's step",
+}
+GROUPS = ("method.name", "sampler.name", "participation")
+
+
+def saved_view_tags() -> dict[str, str]:
+    """Tags for an experiment: a table sorted by accuracy, and curves averaged over seeds."""
+    return {
+        f"{TAG}{TABLE}": _envelope("Trials by accuracy", _table()),
+        f"{TAG}{CURVES}": _envelope("Curves by method", _curves()),
+    }
+
+
+def view_url(server: str, experiment_id: str, view: str) -> str:
+    mode = "CHART" if view == CURVES else "TABLE"
+    query = f"viewStateShareKey={view}&compareRunsMode={mode}"
+    return f"{server}/#/experiments/{experiment_id}/runs?{query}"
+
+
+def _table() -> dict[str, Any]:
+    columns = [f"params.`{name}`" for name in PARAMS] + [f"metrics.`{name}`" for name in METRICS]
+    return {**_trials_by_accuracy(), "selectedColumns": columns, "columnOrder": []}
+
+
+def _curves() -> dict[str, Any]:
+    section = "fedcome-overview"
+    return {
+        **_trials_by_accuracy(),
+        "selectedColumns": ["metrics.`accuracy/test`"],
+        "groupBy": {
+            "aggregateFunction": "average",
+            "groupByKeys": [{"mode": "param", "groupByData": name} for name in GROUPS],
+        },
+        "useGroupedValuesInCharts": True,
+        # Our section comes first, and stays there only if the page believes that somebody moved it.
+        "isAccordionReordered": True,
+        "compareRunSections": [
+            {"uuid": section, "name": "Overview", "display": True, "isReordered": True}
+        ],
+        "compareRunCharts": [_line_chart(metric, section) for metric in CHARTS],
+    }
+
+
+def _trials_by_accuracy() -> dict[str, Any]:
+    return {
+        "searchFilter": ONLY_TRIALS,
+        "orderByKey": "metrics.`accuracy/test`",
+        "orderByAsc": False,
+        "runsHiddenMode": "SHOW_ALL",  # the page's default draws ten runs
+    }
+
+
+def _line_chart(metric: str, section: str) -> dict[str, Any]:
+    return {
+        "uuid": f"fedcome-{metric}",
+        "type": "LINE",
+        "metricSectionId": section,
+        "metricKey": metric,
+        "selectedMetricKeys": [metric],
+        "displayName": CHARTS[metric],
+        "xAxisKey": "step",
+        "xAxisScaleType": "linear",
+        "scaleType": "linear",
+        "lineSmoothness": 0,
+        "runsCountToCompare": 100,
+        "isGenerated": False,
+        "deleted": False,
+    }
+
+
+def _envelope(name: str, state: dict[str, Any]) -> str:
+    packed = base64.b64encode(zlib.compress(json.dumps(state).encode())).decode()
+    # The same view is the same tag whenever it is written, so the times are fixed.
+    return json.dumps({"name": name, "createdAt": 0, "updatedAt": 0, "state": f"deflate;{packed}"})

@@ -1,0 +1,104 @@
+"""`python -m analysis` on a real store."""
+
+import re
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from analysis.__main__ import main
+from analysis.results import newest_launch
+
+# MLflow's own use of SQLAlchemy.
+pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
+
+
+@pytest.fixture(scope="module")
+def written(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where one run of the command has written, and logged, everything."""
+    output = tmp_path_factory.mktemp("analysis")
+    assert main(["--grid", "all", "--tracking-uri", store, "--output", str(output)]) == 0
+    return output
+
+
+def test_tables_figures_and_report_are_written(written: Path) -> None:
+    tables = {path.name for path in (written / "tables").iterdir()}
+    for name in ("full_participation", "fairness_indices", "datasets", "search_space", "claims"):
+        assert {f"{name}.md", f"{name}.csv", f"{name}.tex"} <= tables
+    figures = {path.name for path in (written / "figures").iterdir()}
+    assert {"full_participation_convergence.png", "fairness_accuracy.svg"} <= figures
+    text = (written / "tables" / "full_participation.md").read_text(encoding="utf-8")
+    assert "72.00 ± 2.00" in text
+    assert "9 of 10 trials finished; 1 failed" in text
+
+
+def test_the_report_is_complete_in_itself(written: Path) -> None:
+    page = (written / "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"(src|href)=\"(?!#|data:)", page)
+    assert "url(" not in page
+    targets = set(re.findall(r' id="([^"]+)"', page))
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= targets
+    assert 'sensitivity</th><td></td><td class="words">not run' in page
+
+
+def test_the_report_is_logged_to_the_newest_launch(written: Path, store: str) -> None:
+    client = MlflowClient(store)
+    experiment = client.get_experiment_by_name("full_participation")
+    launch = newest_launch(client, experiment.experiment_id)
+    logged = {item.path for item in client.list_artifacts(launch.info.run_id, "analysis")}
+    assert {"analysis/report.html", "analysis/full_participation.tex"} <= logged
+    assert "analysis/fairness.md" not in logged
+
+
+def test_one_grid_and_one_format(store: str, tmp_path: Path) -> None:
+    command = ["--grid", "fairness", "--tracking-uri", store, "--output", str(tmp_path)]
+    assert main([*command, "--format", "csv", "--no-log"]) == 0
+    assert {path.suffix for path in (tmp_path / "tables").iterdir()} == {".csv"}
+    assert not list(tmp_path.glob("*.html"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--grid", "fairnes"], "did you mean `fairness`?"),
+        (["--grid", "sensitivity"], "`sensitivity` is not in this store"),
+        (["--grid", "fairness", "--profile", "papers"], "did you mean `paper`?"),
+        (["--grid", "all", "--tracking-uri", "sqlite:////nowhere/mlflow.db"], "there is no store"),
+        (["--grid", "all", "--tracking-uri", "http://127.0.0.1:1"], "no MLflow server answers"),
+        (["--grid", "all", "--tracking-uri", "nonsense"], "is not a URI"),
+        (["--grid", "all", "--output", "/proc/nowhere"], "--output: cannot write"),
+    ],
+)
+def test_mistakes_are_explained_in_one_message(
+    words: list[str], message: str, store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["--tracking-uri", store, "--output", str(tmp_path), *words]
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert "Traceback" not in error
+
+
+def test_an_empty_or_damaged_store_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mlflow.db").write_text("this is no database")
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    assert main(["--grid", "all", "--tracking-uri", uri, "--output", str(tmp_path)]) == 2
+    assert "cannot read" in capsys.readouterr().err
+
+
+def test_a_store_without_trials_is_explained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analysis.results.stored_grids", lambda client: {})
+    monkeypatch.setattr("analysis.results.connect", lambda uri: None)
+    assert main(["--grid", "all", "--output", str(tmp_path)]) == 2
+    assert "holds no trial" in capsys.readouterr().err
+
+
+def test_an_unknown_format_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--grid", "all", "--format", "pdf"])
+    assert "allowed: md, csv, tex, html" in capsys.readouterr().err

@@ -1,0 +1,187 @@
+"""Tables against numbers computed by hand."""
+
+from io import StringIO
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from analysis import render, scores, tables
+from analysis.scores import ACCURACY
+from analysis.study import select
+from tests.analysis.conftest import join, seeds, trial
+
+GOLDEN = Path(__file__).parent / "golden"
+LAST = ACCURACY["last"]
+
+
+def cell(table: tables.Table, **keys: object) -> "pd.Series":
+    cells = table.cells
+    for key, value in keys.items():
+        cells = cells[cells[key.replace("__", ".")] == value]
+    assert len(cells) == 1
+    return cells.iloc[0]
+
+
+@pytest.fixture(scope="module")
+def golden_table() -> tables.Table:
+    """The export has uneven data on purpose: a failed trial, a NaN, a seed less, a method more.
+
+    The expected files were written by the code and then checked by hand, cell by cell.
+    """
+    frame = pd.read_csv(GOLDEN / "export.csv", dtype={"dirty": str, "experiment_id": str})
+    return tables.main_table(select(frame), LAST)
+
+
+def test_golden_cells(golden_table: tables.Table) -> None:
+    ours, expected = (
+        pd.read_csv(StringIO(render.csv(golden_table))),
+        pd.read_csv(GOLDEN / "cells.csv"),
+    )
+    pd.testing.assert_frame_equal(ours, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("kind", "write"), [("md", render.markdown), ("tex", render.latex)])
+def test_golden_texts(golden_table: tables.Table, kind: str, write: object) -> None:
+    assert write(golden_table) == (GOLDEN / f"table.{kind}").read_text(encoding="utf-8")
+
+
+def test_a_cell_is_mean_and_sample_deviation_over_seeds_beside_the_paper() -> None:
+    table = tables.main_table(select(seeds("fedcome", 70.0, 72.0, 74.0)), LAST)
+    own = cell(table, method__name="fedcome", data__dataset="cifar10")
+    assert (own["mean"], own["std"], own["seeds"]) == pytest.approx((72.0, 2.0, 3))
+    assert own["paper"] == 75.88
+    assert own["difference"] == pytest.approx(72.0 - 75.88)
+
+
+def test_the_best_is_bold_and_the_runner_up_underlined() -> None:
+    frame = join(seeds("fedavg", 60.0), seeds("feddyn", 70.0), seeds("fedcome", 80.0))
+    text = render.markdown(tables.main_table(select(frame), LAST))
+    assert "| **80.00** |" in text
+    assert "| <u>70.00</u> |" in text
+    assert "| 60.00 |" in text
+
+
+def test_profiles_are_never_mixed_and_the_largest_is_shown() -> None:
+    frame = join(seeds("fedcome", 90.0, profile="quick"), seeds("fedcome", 70.0))
+    table = tables.main_table(select(frame), LAST)
+    assert cell(table, method__name="fedcome", data__dataset="cifar10")["mean"] == 70.0
+    assert "profile paper" in table.caption
+    assert "not shown: profile quick" in table.caption
+
+
+def test_trials_with_other_settings_are_left_out_and_counted() -> None:
+    short = trial("fedcome", 1, 90.0)
+    table = tables.main_table(select(join(seeds("fedcome", 70.0), short)), LAST)
+    assert cell(table, method__name="fedcome", data__dataset="cifar10")["mean"] == 70.0
+    assert "1 with other settings left out" in table.caption
+
+
+def test_a_failed_trial_is_not_averaged_but_marked_and_counted() -> None:
+    failed = trial("fedavg", 1, status="FAILED", rounds=3)
+    frame = join(seeds("fedavg", 60.0), failed, seeds("fedcome", 70.0, 72.0))
+    table = tables.main_table(select(frame), LAST)
+    assert "60.00</u> [1] |" in render.markdown(table)
+    assert "1 failed" in table.caption
+
+
+@pytest.mark.parametrize(
+    ("status", "word"), [("FAILED", "failed"), ("KILLED", "interrupted"), ("RUNNING", "running")]
+)
+def test_a_cell_without_a_finished_trial_says_why(status: str, word: str) -> None:
+    frame = join(seeds("fedcome", 70.0), trial("fedavg", 0, status=status, rounds=3))
+    table = tables.main_table(select(frame), LAST)
+    assert cell(table, method__name="fedavg", data__dataset="cifar10")["state"] == word
+    assert cell(table, method__name="feddc", data__dataset="cifar10")["state"] == "not run"
+
+
+def test_a_diverged_seed_makes_the_cell_nan_and_never_the_best() -> None:
+    frame = join(seeds("fedavg", 60.0, float("nan")), seeds("fedcome", 50.0, 50.0))
+    text = render.markdown(tables.main_table(select(frame), LAST))
+    assert "| NaN |" in text
+    assert "**50.00 ± 0.00**" in text
+
+
+def test_no_difference_is_taken_to_numbers_of_another_dataset() -> None:
+    frame = seeds("fedcome", 90.0, grid="heterogeneity", data__dataset="digits")
+    table = tables.main_table(select(frame), LAST)
+    own = cell(table, method__name="fedcome", data__partition__classes=2)
+    assert own["paper"] == 75.88
+    assert pd.isna(own["difference"])
+    assert "other data" in table.caption
+
+
+def test_methods_that_the_paper_has_not_come_in_a_block_of_their_own() -> None:
+    frame = join(seeds("fednova", 90.0), seeds("fedcome", 70.0))
+    table = tables.main_table(select(frame), LAST)
+    assert "*not in the paper*" in render.markdown(table)
+    assert render.latex(table).count(r"\midrule") == 2
+    assert render.html_table(table).count("<tbody>") == 2
+
+
+def test_a_grid_of_a_user_has_a_row_for_each_setting() -> None:
+    frame = join(
+        *(seeds("fedavg", 60.0 + lr, grid="mine", method__server_lr=lr) for lr in (1.0, 2.0, 3.0))
+    )
+    table = tables.main_table(select(frame), LAST)
+    assert list(table.cells["setting"]) == ["server_lr=1", "server_lr=2", "server_lr=3"]
+    assert list(table.cells["rank"]) == [3, 2, 1]
+
+
+@pytest.mark.parametrize(("at", "value"), [("last", 50.0), ("best", 80.0), ("last10", 45.0 + 5.5)])
+def test_the_round_that_counts_can_be_chosen(at: str, value: float) -> None:
+    accuracies = [80.0, 1.0, *(45.0 + i for i in range(1, 11))]
+    accuracies[-1] = 50.0 if at == "last" else 55.0
+    study = select(trial("fedcome", 0, *accuracies))
+    scored = scores.score(study.frame, ACCURACY[at])
+    assert scored["value"].iloc[0] == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("grid", "best"),
+    [
+        ("full_participation", {"mnist": "fedcome", "femnist": "feddc", "cifar100": "fedcome"}),
+        ("heterogeneity", {2: "fedcome", 3: "fedcome", 4: "feddyn"}),
+    ],
+)
+def test_the_paper_numbers_have_the_winners_that_it_prints_bold(
+    grid: str, best: dict[object, str]
+) -> None:
+    paper = tables.paper_table(grid)
+    column = {"full_participation": "data.dataset"}.get(grid, "data.partition.classes")
+    for value, method in best.items():
+        own = paper[paper[column] == value]
+        assert own.loc[own["paper"].idxmax(), "method.name"] == method
+
+
+def test_the_sampler_gains_in_all_28_cells_of_the_paper() -> None:
+    paper = tables.paper_table("partial_participation")
+    wide = paper.pivot(
+        index=["method.name", "participation"], columns="sampler.name", values="paper"
+    )
+    gain = wide["similarity"] - wide["random"]
+    assert len(gain) == 28
+    assert gain.min() == pytest.approx(0.07)
+    assert gain.max() == pytest.approx(2.77)
+
+
+def test_the_search_space_says_what_was_tried_and_best() -> None:
+    frame = join(
+        *(seeds("fedprox", 60 + mu, grid="search", method__mu=mu) for mu in (0.001, 0.01, 0.1))
+    )
+    texts = tables.search_space_table(select(frame)).texts.set_index("method")
+    assert texts.loc["FedProx", "tried here"] == "0.001, 0.01, 0.1"
+    assert texts.loc["FedProx", "best here"] == "0.1"
+    assert texts.loc["FedDC", "best here"] in {"not run", "–"}
+
+
+def test_dataset_sizes_come_from_the_stored_population() -> None:
+    study = select(seeds("fedcome", 70.0))
+    population = pd.DataFrame(
+        {"client": [0, 1], "num_train": [10, 30], "num_test": [2, 4], "classes": ["0 1", "2"]}
+    )
+    study = study._replace(population=population.assign(run_id=study.frame["run_id"].iloc[0]))
+    texts = tables.datasets_table([study]).texts
+    ours = texts[(texts["dataset"] == "CIFAR-10") & (texts["source"] == "ours")].iloc[0]
+    assert list(ours[2:]) == ["40", "6", "3", "2", "20", "3", "2"]
+    assert (texts.loc[texts["source"] == "ours", "train"] == "not run").sum() == 3
