@@ -94,10 +94,13 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_concurrency_argument(parser: argparse.ArgumentParser) -> None:
+def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the programs that run many trials."""
     parser.add_argument(
         "--max-concurrent", type=positive_int, metavar="N", help="trials at the same time"
     )
+    parser.add_argument("--timing", action="store_true", help="show where the time went")
+    parser.add_argument("--trace", action="store_true", help="write a timeline of all rounds")
 
 
 def positive_int(text: str) -> int:

@@ -16,7 +16,7 @@ from ray import tune
 from rich.console import Console
 from rich.table import Table
 
-from fedcome_ray import cli, cluster, datasets, plan
+from fedcome_ray import cli, cluster, datasets, plan, trace
 from fedcome_ray.config import Trial
 from fedcome_ray.population import Population
 from fedcome_ray.progress import Progress
@@ -48,6 +48,7 @@ class Request:
     memory_per_shard: int | None = None
     max_concurrent: int | None = None
     timing: bool = False
+    trace: bool = False
     name: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
 
     @property
@@ -81,9 +82,10 @@ class Outcome:
     num_pending: int
     finished: set[str] = field(default_factory=set)  # trial keys
     failures: dict[str, str] = field(default_factory=dict)  # trial key -> why
-    phases: defaultdict[str, float] = field(
-        default_factory=lambda: defaultdict(float)
-    )  # seconds of all rounds by phase
+    phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds of all rounds by phase."""
+    outside: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds that trials spent outside of their rounds, by what they did."""
     slot_seconds: float = 0.0  # wall time of the grid times the trials that ran at once
 
     @property
@@ -239,6 +241,8 @@ class Listener(tune.Callback):
         for line in fresh:
             for phase, seconds in line["seconds"].items():
                 self.outcome.phases[phase] += seconds
+        for action, seconds in result["seconds"].items():
+            self.outcome.outside[action] += seconds
         if result["failure"] is not None:
             self._end(own, "FAILED", result["failure"])
         elif result["done"]:
@@ -306,6 +310,10 @@ def launch_record(
 
 def conclude(request: Request, outcome: Outcome, tracker: Tracker, out: Console) -> None:
     """Say what is missing and where to look."""
+    started = {t.name: request.folder(t) for t in request.trials if t.key in outcome.finished}
+    if request.trace:
+        path = trace.write(request.output / "traces" / f"{request.name}.json", started)
+        out.print(f"trace      {path} (for ui.perfetto.dev or chrome://tracing)", soft_wrap=True)
     if outcome.finished:
         if request.timing:
             out.print(timing_table(outcome))
@@ -333,10 +341,16 @@ def timing_table(outcome: Outcome) -> Table:
     table.add_column("phase")
     table.add_column("seconds", justify="right")
     table.add_column("share", justify="right")
-    rows = dict(outcome.phases)
-    rounds = rows.pop("seconds/round")
-    rows["outside of rounds"] = outcome.slot_seconds - rounds
-    for name, seconds in rows.items():
-        share = f"{seconds / outcome.slot_seconds:.1%}"
-        table.add_row(name.removeprefix("seconds/"), f"{seconds:.1f}", share)
+
+    def add(name: str, seconds: float) -> None:
+        table.add_row(name, f"{seconds:.1f}", f"{seconds / outcome.slot_seconds:.1%}")
+
+    for phase, seconds in outcome.phases.items():
+        if phase != "seconds/round":
+            add(phase.removeprefix("seconds/"), seconds)
+    table.add_section()
+    for action, seconds in outcome.outside.items():
+        add(action, seconds)
+    known = outcome.phases["seconds/round"] + sum(outcome.outside.values())
+    add("processes start, trials change", outcome.slot_seconds - known)
     return table

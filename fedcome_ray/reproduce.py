@@ -45,10 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--cpus", type=cli.positive_int, metavar="N", help="with --dry-run: of the cluster to be"
     )
-    parser.add_argument("--timing", action="store_true", help="show where the time went")
     cli.add_common_arguments(parser)
     cli.add_machine_arguments(parser)
-    cli.add_concurrency_argument(parser)
+    cli.add_launch_arguments(parser)
     return parser
 
 

@@ -49,10 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dry-run", action="store_true", help="show trials and cost, start nothing"
     )
-    parser.add_argument("--timing", action="store_true", help="show where the time went")
     cli.add_common_arguments(parser)
     cli.add_machine_arguments(parser)
-    cli.add_concurrency_argument(parser)
+    cli.add_launch_arguments(parser)
     return parser
 
 
@@ -110,6 +109,7 @@ def make_request(
         memory_per_shard=args.memory_per_shard,
         max_concurrent=args.max_concurrent,
         timing=args.timing,
+        trace=args.trace,
     )
 
 
