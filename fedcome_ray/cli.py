@@ -99,6 +99,9 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-concurrent", type=positive_int, metavar="N", help="trials at the same time"
     )
+    parser.add_argument(
+        "--overlay", type=Path, metavar="FILE", help="best settings of a search, see --best"
+    )
     parser.add_argument("--timing", action="store_true", help="show where the time went")
     parser.add_argument("--trace", action="store_true", help="write a timeline of all rounds")
 

@@ -16,7 +16,7 @@ from ray import tune
 from rich.console import Console
 from rich.table import Table
 
-from fedcome_ray import cli, cluster, datasets, plan, trace
+from fedcome_ray import cli, cluster, datasets, overlay, plan, trace
 from fedcome_ray.config import Trial
 from fedcome_ray.population import Population
 from fedcome_ray.progress import Progress
@@ -49,6 +49,7 @@ class Request:
     max_concurrent: int | None = None
     timing: bool = False
     trace: bool = False
+    best: Path | None = None
     name: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
 
     @property
@@ -271,10 +272,21 @@ class Listener(tune.Callback):
         self._tracker.trial_ended(trial, status, self._request.folder(trial))
 
 
-def show_results(request: Request, out: Console) -> None:
-    """The accuracy of all finished trials of the request, whichever launch ran them."""
+def final_accuracy(request: Request) -> dict[str, float]:
+    """The accuracy of all finished trials of the request, by key, whichever launch ran them."""
     results = {trial.key: request.result(trial) for trial in request.trials}
-    accuracy = {key: r["final"]["accuracy/test"] for key, r in results.items() if r is not None}
+    return {key: r["final"]["accuracy/test"] for key, r in results.items() if r is not None}
+
+
+def best_settings(request: Request) -> str:
+    """The best settings of each method, as an overlay file."""
+    origin = f"grid {request.grid_name}, profile {request.profile}, {provenance()['commit'][:10]}"
+    return overlay.text(overlay.best(request.trials, final_accuracy(request)), origin)
+
+
+def show_results(request: Request, out: Console) -> None:
+    """The table of all finished trials, and what made it."""
+    accuracy = final_accuracy(request)
     names = sorted({trial.data.dataset for trial in request.trials})
     rounds = sorted({trial.rounds for trial in request.trials})
     out.print(result_table(request.trials, accuracy))
@@ -305,12 +317,23 @@ def launch_record(
     recorder = Console(record=True, width=160, file=io.StringIO())
     show_results(request, recorder)
     failures = "\n".join(f"{key}: {why}" for key, why in outcome.failures.items())
-    return params, metrics, {"results.txt": recorder.export_text(), "failures.txt": failures}
+    return (
+        params,
+        metrics,
+        {
+            "results.txt": recorder.export_text(),
+            "failures.txt": failures,
+            "best.yaml": best_settings(request),
+        },
+    )
 
 
 def conclude(request: Request, outcome: Outcome, tracker: Tracker, out: Console) -> None:
     """Say what is missing and where to look."""
     started = {t.name: request.folder(t) for t in request.trials if t.key in outcome.finished}
+    if request.best is not None:
+        request.best.write_text(best_settings(request))
+        out.print(f"best       {request.best}, for --overlay", soft_wrap=True)
     if request.trace:
         path = trace.write(request.output / "traces" / f"{request.name}.json", started)
         out.print(f"trace      {path} (for ui.perfetto.dev or chrome://tracing)", soft_wrap=True)

@@ -59,6 +59,7 @@ class TrialActor(tune.Trainable):
         self._trial_run: TrialRun | None = None
         # Seconds outside of rounds since the last answer, by what was done.
         self._spent: defaultdict[str, float] = defaultdict(float)
+        self._last_answer = perf_counter()
         self._resources = ExitStack()
         self._begin(config)
 
