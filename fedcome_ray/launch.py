@@ -255,12 +255,11 @@ def show_results(request: Request, out: Console) -> None:
     names = sorted({trial.data.dataset for trial in request.trials})
     rounds = sorted({trial.rounds for trial in request.trials})
     out.print(result_table(request.trials, accuracy))
-    out.print(
+    cli.say(
+        out,
         f"grid {request.grid_name}, profile {request.profile}, {', '.join(names)}, "
         f"{'/'.join(map(str, rounds))} rounds, {len({t.seed for t in request.trials})} seed(s), "
         f"{len(accuracy)} of {len(request.trials)} trials, commit {provenance()['commit'][:10]}",
-        soft_wrap=True,
-        highlight=False,
     )
 
 
@@ -293,21 +292,18 @@ def conclude(
     if request.timing and outcome.finished:
         out.print(timing_table(outcome))
     if outcome.finished:
-        out.print(f"outside of rounds: {outcome.overhead:.2f} s a trial", highlight=False)
+        cli.say(out, f"outside of rounds: {outcome.overhead:.2f} s a trial")
     for trial in pending:
         why = outcome.failures.get(trial.key)
         if why not in (None, "interrupted"):
-            out.print(f"[red]failed[/red] {trial.name}: {why}\n  {request.folder(trial)}/trial.log")
-    missing = len(pending) - len(outcome.finished)
+            cli.say(out, f"failed {trial.name}: {why}\n  {request.folder(trial)}/trial.log", "red")
     if tracker.problem is not None:
-        out.print(
-            f"[yellow]MLflow: {tracker.problem}[/yellow]; nothing is lost, "
-            f"the same command mirrors the results again"
-        )
+        lost = "nothing is lost, the same command mirrors the results again"
+        cli.say(out, f"MLflow: {tracker.problem}; {lost}", "yellow")
+    missing = len(pending) - len(outcome.finished)
     if missing:
-        out.print(f"{missing} trials are not finished; the same command goes on. Log: {log}")
-    out.print(f"results    {request.output}")
-    out.print(f"compare    mlflow ui --backend-store-uri {request.tracking_uri}", soft_wrap=True)
+        cli.say(out, f"{missing} trials are not finished; the same command goes on. Log: {log}")
+    cli.say_where(out, request.output, request.tracking_uri)
     return cli.FAILED if missing else cli.OK
 
 
