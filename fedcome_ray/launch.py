@@ -234,7 +234,9 @@ class Listener(tune.Callback):
     def close(self) -> None:
         """Mark the trials that were interrupted."""
         for key in self._started - self.outcome.finished - set(self.outcome.failures):
-            self._end(self._trials[key], "KILLED", "interrupted")
+            trial = self._trials[key]
+            self._progress.ended(trial, "interrupted")
+            self._tracker.trial_ended(trial, "KILLED", self._request.folder(trial))
 
     def _own(self, trial: Any) -> Trial:
         return self._trials[trial.config["spec"]["key"]]
@@ -244,7 +246,7 @@ class Listener(tune.Callback):
             self.outcome.finished.add(trial.key)
         else:
             self.outcome.failures[trial.key] = failure
-        self._progress.ended(trial, "done" if failure is None else "failed")
+        self._progress.ended(trial, "done" if failure is None else "failed", failure or "")
         self._tracker.trial_ended(trial, status, self._request.folder(trial))
 
 
@@ -294,8 +296,8 @@ def conclude(
     if outcome.finished:
         cli.say(out, f"outside of rounds: {outcome.overhead:.2f} s a trial")
     for trial in pending:
-        why = outcome.failures.get(trial.key)
-        if why not in (None, "interrupted"):
+        if trial.key in outcome.failures:
+            why = outcome.failures[trial.key]
             cli.say(out, f"failed {trial.name}: {why}\n  {request.folder(trial)}/trial.log", "red")
     if tracker.problem is not None:
         lost = "nothing is lost, the same command mirrors the results again"

@@ -45,6 +45,24 @@ def result_table(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> Tabl
     return table
 
 
+def labels(trials: Sequence[Trial]) -> dict[str, str]:
+    """A name for each trial, by key; where names are the same, with what tells them apart."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.name, []).append(trial)
+    found: dict[str, str] = {}
+    for group in groups.values():
+        settings = [flatten(trial.model_dump(mode="json")) for trial in group]
+        texts = [trial.name for trial in group]
+        for name in {name: None for own in settings for name in own}:
+            shown = [_show(own.get(name)) for own in settings]
+            longer = [f"{t} {name.split('.')[-1]}={v}" for t, v in zip(texts, shown, strict=True)]
+            if len(set(longer)) > len(set(texts)):
+                texts = longer
+        found |= {trial.key: text for trial, text in zip(group, texts, strict=True)}
+    return found
+
+
 def _layout(settings: list[dict[str, Any]]) -> tuple[list[str], str | None]:
     """The settings that vary, as rows; the last one without a name of its own, as columns."""
     names = {name: None for own in settings for name in own}
