@@ -257,8 +257,9 @@ class Listener(tune.Callback):
     def close(self) -> None:
         """Mark the trials that were interrupted."""
         for key in self._started - self.outcome.finished - set(self.outcome.failures):
-            own = self._trials[key]
-            self._tracker.trial_ended(own, "KILLED", self._request.folder(own))
+            trial = self._trials[key]
+            self._progress.ended(trial, "interrupted")
+            self._tracker.trial_ended(trial, "KILLED", self._request.folder(trial))
 
     def _own(self, trial: Any) -> Trial:
         return self._trials[trial.config["spec"]["key"]]
@@ -268,7 +269,7 @@ class Listener(tune.Callback):
             self.outcome.finished.add(trial.key)
         else:
             self.outcome.failures[trial.key] = failure
-        self._progress.ended(trial, "done" if failure is None else "failed")
+        self._progress.ended(trial, "done" if failure is None else "failed", failure or "")
         self._tracker.trial_ended(trial, status, self._request.folder(trial))
 
 
@@ -290,12 +291,11 @@ def show_results(request: Request, out: Console) -> None:
     names = sorted({trial.data.dataset for trial in request.trials})
     rounds = sorted({trial.rounds for trial in request.trials})
     out.print(result_table(request.trials, accuracy))
-    out.print(
+    cli.say(
+        out,
         f"grid {request.grid_name}, profile {request.profile}, {', '.join(names)}, "
         f"{'/'.join(map(str, rounds))} rounds, {len({t.seed for t in request.trials})} seed(s), "
         f"{len(accuracy)} of {len(request.trials)} trials, commit {provenance()['commit'][:10]}",
-        soft_wrap=True,
-        highlight=False,
     )
 
 
@@ -333,29 +333,26 @@ def conclude(request: Request, outcome: Outcome, tracker: Tracker, out: Console)
     started = {t.name: request.folder(t) for t in request.trials if t.key in outcome.finished}
     if request.best is not None:
         request.best.write_text(best_settings(request))
-        out.print(f"best       {request.best}, for --overlay", soft_wrap=True)
+        cli.say(out, f"best       {request.best}, for --overlay")
     if request.trace:
         path = trace.write(request.output / "traces" / f"{request.name}.json", started)
-        out.print(f"trace      {path} (for ui.perfetto.dev or chrome://tracing)", soft_wrap=True)
+        cli.say(out, f"trace      {path} (for ui.perfetto.dev or chrome://tracing)")
     if outcome.finished:
         if request.timing:
             out.print(timing_table(outcome))
-        out.print(f"outside of rounds: {outcome.overhead:.2f} s a trial", highlight=False)
+        cli.say(out, f"outside of rounds: {outcome.overhead:.2f} s a trial")
     for trial in request.trials:
         if trial.key in outcome.failures:
             why, log = outcome.failures[trial.key], request.folder(trial) / "trial.log"
-            out.print(f"[red]failed[/red] {trial.name}: {why}\n  {log}", soft_wrap=True)
+            cli.say(out, f"failed {trial.name}: {why}\n  {log}", "red")
     if tracker.problem is not None:
-        out.print(
-            f"[yellow]MLflow: {tracker.problem}[/yellow]; nothing is lost, "
-            f"the same command mirrors the results again"
-        )
+        lost = "nothing is lost, the same command mirrors the results again"
+        cli.say(out, f"MLflow: {tracker.problem}; {lost}", "yellow")
     missing = outcome.num_pending - len(outcome.finished)
     if missing:
-        out.print(f"{missing} trials are not finished; the same command goes on")
-        out.print(f"log        {request.log}", soft_wrap=True)
-    out.print(f"results    {request.output}", soft_wrap=True)
-    out.print(f"compare    mlflow ui --backend-store-uri {request.tracking_uri}", soft_wrap=True)
+        cli.say(out, f"{missing} trials are not finished; the same command goes on")
+        cli.say(out, f"log        {request.log}")
+    cli.say_where(out, request.output, request.tracking_uri)
 
 
 def timing_table(outcome: Outcome) -> Table:
