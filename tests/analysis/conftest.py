@@ -1,4 +1,4 @@
-"""Trials made by hand: their accuracies are chosen so that means and deviations are round numbers."""
+"""Trials made by hand, with accuracies whose means and deviations are round numbers."""
 
 from pathlib import Path
 from typing import Any
