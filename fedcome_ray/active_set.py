@@ -59,8 +59,9 @@ def _solve_client(
     max_pivots = 10 * len(cosines)  # a few times the cohort is usual; only cycling needs more
     for pivots in range(max_pivots):
         gradient = linear.copy()
-        for position in range(count):
-            gradient += multipliers[passive[position]] * cosines[passive[position]]
+        for client in passive[:count]:
+            for row in range(len(gradient)):
+                gradient[row] += multipliers[client] * cosines[client, row]
         gradient[passive[:count]] = 0.0
         candidate = int(np.argmin(gradient))
         if gradient[candidate] >= -ENTRY_TOLERANCE:
@@ -128,9 +129,9 @@ def _stationary_point(
             point[row] -= factor[row, column] * point[column]
         point[row] /= factor[row, row]
     for row in range(count - 1, -1, -1):
-        for below in range(row + 1, count):
-            point[row] -= factor[below, row] * point[below]
         point[row] /= factor[row, row]
+        for column in range(row):
+            point[column] -= factor[row, column] * point[row]
     return point
 
 

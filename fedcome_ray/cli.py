@@ -2,11 +2,13 @@
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from fedcome_ray.errors import FedcomeError, UserError
 
@@ -23,9 +25,28 @@ def guarded(action: Callable[[], int]) -> int:
     except FedcomeError as error:
         print(f"failed: {error}", file=sys.stderr)  # noqa: T201
         return FAILED
+    except OSError as error:  # a full disk, a folder that was removed
+        print(f"failed: {error}", file=sys.stderr)  # noqa: T201
+        return FAILED
     except KeyboardInterrupt:
         print("interrupted; the same command goes on", file=sys.stderr)  # noqa: T201
         return FAILED
+
+
+@contextmanager
+def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed, to be asked where stopping is safe; the second time insists."""
+    asked: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        asked.append(number)
+        signal.signal(signal.SIGINT, previous)
+
+    previous = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def add_common_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +86,18 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-shards", type=positive_int, metavar="N", help="shards of a trial")
     parser.add_argument("--cpus-per-shard", type=positive_float, metavar="X", help="may be < 1")
     parser.add_argument("--gpus-per-shard", type=amount, metavar="X", help="may be < 1")
+    parser.add_argument(
+        "--memory-per-shard",
+        type=megabytes,
+        metavar="MB",
+        help="for clients that are trained together (default: 256)",
+    )
+
+
+def add_concurrency_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--max-concurrent", type=positive_int, metavar="N", help="trials at the same time"
+    )
 
 
 def positive_int(text: str) -> int:
@@ -86,6 +119,10 @@ def amount(text: str) -> float:
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"expected a number of at least 0, got `{text}`")
     return value
+
+
+def megabytes(text: str) -> int:
+    return positive_int(text) * 2**20
 
 
 def check_output(folder: Path) -> Path:
@@ -131,15 +168,15 @@ def quiet_ray() -> None:
 
 
 @contextmanager
-def stderr_to(log: Path) -> Iterator[int]:
+def stderr_to(log: Path) -> Iterator[IO[str]]:
     """Send what libraries and their child processes print to a log; yields the real stderr."""
+    log.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
-    real = os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield real
-    finally:
-        sys.stderr.flush()
-        os.dup2(real, 2)
-        os.close(real)
+    with os.fdopen(os.dup(2), "w") as real:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        try:
+            yield real
+        finally:
+            sys.stderr.flush()
+            os.dup2(real.fileno(), 2)

@@ -78,7 +78,7 @@ class ClientStates:
         newcomers = [client for client in clients.tolist() if client not in self._rows]
         for client in newcomers:
             self._rows[client] = len(self._rows)
-        rows = torch.tensor([self._rows[client] for client in clients.tolist()])
+        rows = torch.tensor([self._rows[client] for client in clients.tolist()], dtype=torch.int64)
         for number, values in enumerate(state):
             field = self._fields[number]
             if len(field) < len(self._rows):

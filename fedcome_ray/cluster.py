@@ -5,10 +5,11 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import ray
 from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -29,13 +30,18 @@ from fedcome_ray.federation import (
 )
 from fedcome_ray.methods.method import Cohort, Report
 from fedcome_ray.plan import Bundle, Machine
-from fedcome_ray.population import Population, Side
+from fedcome_ray.population import Examples, Population, Side
 from fedcome_ray.shard import Shard
+
+NO_EXAMPLES = Examples(np.empty(0, np.float32), np.empty(0, np.int64))
 
 
 @contextmanager
 def connected(address: str | None) -> Iterator[Bundle]:
     """A Ray cluster to work on, and its resources; a private one is stopped afterwards."""
+    if ray.is_initialized():
+        yield ray.cluster_resources()
+        return
     _connect(address)
     # Ray's own handler of SIGTERM aborts the process; a stop by Ctrl-C is orderly.
     previous = signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
@@ -46,9 +52,41 @@ def connected(address: str | None) -> Iterator[Bundle]:
         ray.shutdown()
 
 
-def share(population: Population) -> Any:
-    """Put a population where every process of the cluster reads it without a copy."""
-    return ray.put(population)
+class SharedPopulation(NamedTuple):
+    """A population in the object store, where every process of a node reads it without a copy."""
+
+    examples: tuple[Any, Any]  # references: of training, of testing
+    rest: Any  # reference: the population without its examples
+
+    def fetch(self) -> Population:
+        train, test = ray.get(list(self.examples))
+        rest: Population = ray.get(self.rest)
+        return rest._replace(
+            train=rest.train._replace(examples=train), test=rest.test._replace(examples=test)
+        )
+
+
+def share(populations: Mapping[str, Population]) -> dict[str, SharedPopulation]:
+    """Put populations into the object store; those of one dataset share its examples."""
+    references: dict[int, Any] = {}
+
+    def put(examples: Examples) -> Any:
+        if id(examples.x) not in references:
+            references[id(examples.x)] = ray.put(examples)
+        return references[id(examples.x)]
+
+    return {
+        name: SharedPopulation(
+            examples=(put(population.train.examples), put(population.test.examples)),
+            rest=ray.put(
+                population._replace(
+                    train=population.train._replace(examples=NO_EXAMPLES),
+                    test=population.test._replace(examples=NO_EXAMPLES),
+                )
+            ),
+        )
+        for name, population in populations.items()
+    }
 
 
 def check_address(address: str) -> None:
@@ -105,14 +143,16 @@ def check_feasible(machine: Machine) -> None:
 class ShardHost:
     """The process of a shard actor; it serves one trial after the other."""
 
-    def __init__(self, num_threads: int, gpus: float) -> None:
-        device.tune_process(num_threads)
-        self._device = device.pick(gpus)
+    def __init__(self, machine: Machine) -> None:
+        device.tune_process(max(1, int(machine.cpus_per_shard)))
+        self._device = device.pick(machine.gpus_per_shard)
+        self._memory = machine.memory_per_shard
         self._shard: Shard | None = None
 
-    def load(self, trial: dict[str, Any], plugins: list[str], population: Population) -> None:
+    def load(self, trial: dict[str, Any], plugins: list[str], shared: SharedPopulation) -> None:
         methods.load_plugins(plugins)
-        self._shard = Shard(Trial.model_validate(trial), population, self._device)
+        settings = Trial.model_validate(trial)
+        self._shard = Shard(settings, shared.fetch(), self._device, self._memory)
 
     def train(self, received: Any, clients: Cohort, round_index: int) -> tuple[Any, ...]:
         report = self.shard.train(to_tensors(received), clients, round_index)
@@ -163,7 +203,7 @@ class ShardPool:
                 num_gpus=self.machine.gpus_per_shard,
                 scheduling_strategy=place,
             )
-            .remote(max(1, int(self.machine.cpus_per_shard)), self.machine.gpus_per_shard)
+            .remote(self.machine)
         )
 
 
@@ -171,11 +211,11 @@ class RayShards:
     """The shards of one trial, behind the actors of a pool."""
 
     def __init__(
-        self, trial: Trial, population_ref: Any, pool: ShardPool, plugins: Sequence[str] = ()
+        self, trial: Trial, shared: SharedPopulation, pool: ShardPool, plugins: Sequence[str] = ()
     ) -> None:
         self.pool = pool
-        self.population: Population = ray.get(population_ref)
-        self._load_arguments = (trial.model_dump(mode="json"), list(plugins), population_ref)
+        self.population = shared.fetch()
+        self._load_arguments = (trial.model_dump(mode="json"), list(plugins), shared)
         self._load()
 
     def train(self, received: Any, cohort: Cohort, round_index: int) -> Sequence[Report]:

@@ -10,6 +10,7 @@ import re
 from typing import Annotated, Any, Self
 
 from pydantic import (
+    BaseModel,
     BeforeValidator,
     Field,
     NonNegativeFloat,
@@ -127,16 +128,16 @@ def parse_trial(settings: dict[str, Any]) -> Trial:
         raise ConfigError(explain(error)) from None
 
 
-def explain(error: ValidationError) -> str:
+def explain(error: ValidationError, record: type[BaseModel] = Trial) -> str:
     """Pydantic's complaints, one line each: field, value, what is allowed."""
-    return "\n".join(_complaint(item) for item in error.errors(include_url=False))
+    return "\n".join(_complaint(item, record) for item in error.errors(include_url=False))
 
 
-def _complaint(item: Any) -> str:
+def _complaint(item: Any, record: type[BaseModel]) -> str:
     path = [str(part) for part in item["loc"]]
-    field = ".".join(path) or "trial"
+    field = ".".join(path) or record.__name__.lower()
     if item["type"] == "extra_forbidden":
-        return f"{field}: there is no such setting{_nearest_field(path)}"
+        return f"{field}: there is no such setting{_nearest_field(path, record)}"
     message = str(item["msg"]).removeprefix("Value error, ")
     value = item["input"]
     shown = "" if isinstance(value, dict) else f", got `{value}`"
@@ -145,8 +146,11 @@ def _complaint(item: Any) -> str:
     return f"{field}: {message[0].lower()}{message[1:]}{shown}"
 
 
-def _nearest_field(path: list[str]) -> str:
-    fields: set[str] = set(Trial.model_fields)
-    if len(path) > 1:
-        return ""
-    return f"; {did_you_mean(path[-1], fields)}"
+def _nearest_field(path: list[str], record: type[BaseModel]) -> str:
+    """The fields beside the last of the path, where the path alone says which record that is."""
+    owner: Any = record
+    for part in path[:-1]:
+        field = getattr(owner, "model_fields", {}).get(part)
+        owner = field and field.annotation
+    fields = getattr(owner, "model_fields", None)
+    return f"; {did_you_mean(path[-1], fields)}" if fields else ""

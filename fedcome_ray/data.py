@@ -39,7 +39,15 @@ IMPORT_HELP = """\
 an .npz file with x_train, y_train, x_test, y_test: images as bytes, in the published order;
 femnist: also client_train and client_test, or else the folder with LEAF's train and test"""
 
+SET_HELP = "as in a grid, for instance data.num_clients=20; may be repeated"
+
 CLIENTS_LISTED = 10
+
+# What is printed contains paths, in which brackets mean nothing.
+OUT = Console(markup=False, highlight=False)
+ERR = Console(markup=False, highlight=False, stderr=True)
+
+Command = Callable[[argparse.Namespace], None]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130  # as the shell does; a download goes on when it is asked for again
     except UserError as error:
-        Console(stderr=True).print(str(error), markup=False, highlight=False, soft_wrap=True)
+        ERR.print(str(error), soft_wrap=True)
         return 2
     return 0
 
@@ -64,11 +72,14 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    _add_commands(parser)
+    return parser
+
+
+def _add_commands(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(
-        name: str, run: Callable[[argparse.Namespace], None], text: str
-    ) -> argparse.ArgumentParser:
+    def add(name: str, run: Command, text: str) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(run=run)
         where = "default: $FEDCOME_DATA_DIR, or else the platform's cache folder"
@@ -82,23 +93,17 @@ def _parser() -> argparse.ArgumentParser:
 
     command = add("import", import_dataset, "take a dataset from arrays or from LEAF's files")
     command.add_argument("name", metavar="DATASET")
-    command.add_argument("--from", dest="origin", type=Path, required=True, help=IMPORT_HELP)
+    command.add_argument(
+        "--from", dest="origin", type=Path, required=True, metavar="PATH", help=IMPORT_HELP
+    )
 
     command = add("verify", verify, "read datasets completely and check them")
     command.add_argument("names", nargs="*", metavar="DATASET", help="default: all there are")
 
     command = add("show", show, "how a dataset is shared out: table, statistics, picture")
     command.add_argument("name", metavar="DATASET", help="also digits, synthetic and npz:PATH")
-    command.add_argument(
-        "--set",
-        dest="settings",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="as in a grid, for instance data.num_clients=20",
-    )
+    command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=SET_HELP)
     command.add_argument("--out", type=Path, metavar="FILE.png", help="default: DATASET.png")
-    return parser
 
 
 def list_datasets(options: argparse.Namespace) -> None:
@@ -112,7 +117,7 @@ def list_datasets(options: argparse.Namespace) -> None:
         sizes = describe(parse(name))
         numbers = (sizes.num_train, sizes.num_test, sizes.num_classes, sizes.num_clients)
         table.add_row(name, sources.state(name, folder), *(f"{number:,}" for number in numbers))
-    Console().print(table)
+    OUT.print(table)
 
 
 def download(options: argparse.Namespace) -> None:
@@ -124,11 +129,11 @@ def download(options: argparse.Namespace) -> None:
 
     folder = sources.data_folder(options.data_dir)
     for name in _published(options.names):
-        if name == "femnist":
-            raise sources.missing(name, folder)
-        if sources.state(name, folder) == "packed":
+        if sources.state(name, folder) != "missing":
             _say(name, sources.open_arrays(name, folder), f"already in {folder}")
             continue
+        if name == "femnist":  # nobody offers it ready-made
+            raise sources.missing(name, folder)
         with Progress(*Progress.get_default_columns(), DownloadColumn()) as bar:
             for file in originals.downloads(name, folder):
                 task = bar.add_task(file.path.name, total=None)
@@ -147,10 +152,12 @@ def import_dataset(options: argparse.Namespace) -> None:
     folder = sources.data_folder(options.data_dir)
     (name,) = _published([options.name])
     _say(name, sources.import_arrays(name, options.origin, folder), f"packed in {folder}")
+    if name == "cifar100":
+        OUT.print("cifar100: the sizes are right; no checksum of its arrays is known")
 
 
 def verify(options: argparse.Namespace) -> None:
-    """Check packed files; what is there in its original form only is packed first."""
+    """Read packed files completely; original files are checked as they are packed."""
     from fedcome_ray.datasets import packed, sources
     from fedcome_ray.datasets.published import FACTS
 
@@ -161,8 +168,9 @@ def verify(options: argparse.Namespace) -> None:
     if not names:
         raise DataError(f"there are no datasets in {folder}; get one with `download` or `import`")
     for name in names:
-        sources.open_arrays(name, folder)
-        _say(name, packed.verify(name, folder), "good")
+        is_packed = sources.state(name, folder) == "packed"
+        check = packed.verify if is_packed else sources.open_arrays
+        _say(name, check(name, folder), "good")
 
 
 def show(options: argparse.Namespace) -> None:
@@ -172,7 +180,7 @@ def show(options: argparse.Namespace) -> None:
     from fedcome_ray.grid import assign, parse_overrides
 
     settings = {"data": {"dataset": options.name}}
-    assign(settings, parse_overrides(options.settings))
+    assign(settings, parse_overrides(options.set))
     config = parse_trial(settings).data
     population = load(config, options.data_dir)
     counts = overview.label_counts(population.train, population.num_classes)
@@ -189,7 +197,7 @@ def show(options: argparse.Namespace) -> None:
         summary.add_row(name, value)
     path = options.out or Path(f"{Path(config.dataset.removeprefix('npz:')).stem}.png")
     overview.draw(counts, title, path)
-    Console().print(title, table, summary, f"picture: {path}", soft_wrap=True)
+    OUT.print(title, table, summary, f"picture: {path}", soft_wrap=True)
 
 
 def _published(names: Sequence[str]) -> list[str]:
@@ -203,16 +211,9 @@ def _published(names: Sequence[str]) -> list[str]:
 
 
 def _say(name: str, arrays: "Arrays", state: str) -> None:
-    from fedcome_ray.datasets.published import FACTS
+    from fedcome_ray.datasets import sources
 
-    num_train, num_test = (len(side.y) for side in arrays)
-    text = f"{name}: {state}, {num_train:,} training and {num_test:,} test examples"
-    if FACTS[name].num_writers:
-        writers = 1 + arrays.train.clients.max()
-        text += f" of {writers} writers (the paper has {FACTS[name].num_writers})"
-    elif FACTS[name].sha256 is None:
-        text += "; their sizes are right, but no checksum of the published images is known"
-    Console().print(text, highlight=False, soft_wrap=True)
+    OUT.print(f"{name}: {state}, {sources.summary(name, arrays)}", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -31,15 +31,15 @@ def pick(gpu_fraction: float) -> torch.device:
 def tune_process(num_threads: int) -> None:
     """Settle a process down to training, once, before it starts.
 
-    Activations of tens of megabytes come and go in every local step. By default glibc returns
-    them to the system each time, and taking the pages back costs a tenth of a CNN's time.
+    Activations of megabytes come and go in every local step. By default glibc returns them to the
+    system each time, and taking the pages back costs a tenth of a convolutional model's time.
     """
     torch.set_num_threads(num_threads)
     if sys.platform == "linux":
         trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
         libc = ctypes.CDLL(None)
-        libc.mallopt(trim_threshold, 2**30)
-        libc.mallopt(mmap_threshold, 2**30)
+        libc.mallopt(mmap_threshold, 32 * 2**20)  # the largest that glibc accepts
+        libc.mallopt(trim_threshold, 256 * 2**20)
 
 
 def move(record: RecordT, device: torch.device) -> RecordT:

@@ -10,15 +10,17 @@ from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fedcome_ray.checkpoint import Arrays
 from fedcome_ray.config import Trial
+from fedcome_ray.device import CPU
 from fedcome_ray.evaluation import CHUNK, Metrics, Scores, metrics
 from fedcome_ray.methods.method import Cohort, Info, Report
 from fedcome_ray.population import Population, Side, Split
 from fedcome_ray.server import Server
-from fedcome_ray.shard import Shard
+from fedcome_ray.shard import BLOCK_MEMORY, Shard
 
 
 class RoundRecord(NamedTuple):
@@ -88,9 +90,16 @@ class Phases:
 class LocalShards:
     """Shards in this process, one after the other."""
 
-    def __init__(self, trial: Trial, population: Population, num_shards: int = 1) -> None:
+    def __init__(
+        self,
+        trial: Trial,
+        population: Population,
+        num_shards: int = 1,
+        device: torch.device = CPU,
+        memory: int = BLOCK_MEMORY,
+    ) -> None:
         self.population = population
-        self.shards = [Shard(trial, population) for _ in range(num_shards)]
+        self.shards = [Shard(trial, population, device, memory) for _ in range(num_shards)]
 
     def train(self, received: Any, cohort: Cohort, round_index: int) -> Sequence[Report]:
         shares = split_cohort(cohort, self.population.num_clients, len(self.shards))

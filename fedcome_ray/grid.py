@@ -17,7 +17,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 from pydantic import Field, ValidationError
@@ -27,7 +27,7 @@ from fedcome_ray.errors import ConfigError, GridError, did_you_mean
 from fedcome_ray.hyperparameters import Hyperparameters
 
 Settings = dict[str, Any]
-Axes = dict[str, list[Any]]
+Axes = dict[str, Annotated[list[Any], Field(min_length=1)]]
 PROFILES = ("quick", "mini", "paper")
 
 
@@ -76,7 +76,7 @@ def load(name_or_path: str) -> Grid:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise GridError(f"{path.name} is not valid YAML: {error}") from None
     except ValidationError as error:
-        raise GridError(f"{path.name} is not a grid:\n{explain(error)}") from None
+        raise GridError(f"{path.name} is not a grid:\n{explain(error, Grid)}") from None
 
 
 def expand(grid: Grid, profile: str, overrides: Iterable[tuple[str, Any]] = ()) -> list[Trial]:
@@ -91,7 +91,8 @@ def expand(grid: Grid, profile: str, overrides: Iterable[tuple[str, Any]] = ()) 
     axes |= {name: values for name, values in chosen.axes.items() if name not in axes}
     trials: dict[str, Trial] = {}
     for number, point in enumerate(product(*axes.values()), start=1):
-        settings = copy.deepcopy(grid.base)
+        settings = defaults()
+        assign(settings, grid.base.items())
         assign(settings, chosen.set.items())
         assign(settings, zip(axes, point, strict=True))
         assign(settings, overrides)
@@ -103,6 +104,11 @@ def expand(grid: Grid, profile: str, overrides: Iterable[tuple[str, Any]] = ()) 
     return list(trials.values())
 
 
+def defaults() -> Settings:
+    """A trial without any wishes, so that `data.num_clients=20` needs no `data.dataset`."""
+    return Trial().model_dump(mode="json")
+
+
 def assign(settings: Settings, values: Iterable[tuple[str, Any]]) -> None:
     """Set values by dotted name.
 
@@ -111,6 +117,8 @@ def assign(settings: Settings, values: Iterable[tuple[str, Any]]) -> None:
     """
     for name, value in values:
         if name == "case":
+            if not isinstance(value, dict):
+                raise ConfigError(f"case: expected settings by name, got `{value}`")
             assign(settings, value.items())
             continue
         *path, last = name.split(".")

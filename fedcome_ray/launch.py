@@ -1,7 +1,6 @@
 """A launch: the pending trials of a grid on Ray Tune, watched, tracked and summed up."""
 
 import io
-import os
 import shutil
 import tempfile
 import time
@@ -19,14 +18,13 @@ from rich.table import Table
 
 from fedcome_ray import cli, cluster, datasets, plan
 from fedcome_ray.config import Trial
-from fedcome_ray.errors import UserError
 from fedcome_ray.population import Population
 from fedcome_ray.progress import Progress
 from fedcome_ray.provenance import provenance
 from fedcome_ray.summary import result_table
 from fedcome_ray.tracking import Tracker, check_uri
 from fedcome_ray.trainable import TrialActor
-from fedcome_ray.trial import read_result
+from fedcome_ray.trial import check_fits, exclusive, read_result
 
 # Restarts of a trial whose process or node died; its own errors are not repeated.
 MAX_DEATHS = 5
@@ -47,8 +45,15 @@ class Request:
     num_shards: int | None = None
     cpus_per_shard: float | None = None
     gpus_per_shard: float | None = None
+    memory_per_shard: int | None = None
     max_concurrent: int | None = None
     timing: bool = False
+    name: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
+
+    @property
+    def log(self) -> Path:
+        """Where libraries print to while the launch runs."""
+        return self.output / "logs" / f"{self.name}.log"
 
     def folder(self, trial: Trial) -> Path:
         return self.output / "trials" / trial.folder_name
@@ -65,6 +70,7 @@ class Request:
             self.cpus_per_shard,
             self.gpus_per_shard,
             self.max_concurrent,
+            self.memory_per_shard,
         )
 
 
@@ -72,6 +78,7 @@ class Request:
 class Outcome:
     """What happened to the trials that a launch had to run."""
 
+    num_pending: int
     finished: set[str] = field(default_factory=set)  # trial keys
     failures: dict[str, str] = field(default_factory=dict)  # trial key -> why
     phases: defaultdict[str, float] = field(
@@ -80,28 +87,32 @@ class Outcome:
     slot_seconds: float = 0.0  # wall time of the grid times the trials that ran at once
 
     @property
+    def exit_code(self) -> int:
+        return cli.OK if len(self.finished) == self.num_pending else cli.FAILED
+
+    @property
+    def is_interrupted(self) -> bool:
+        return len(self.finished) + len(self.failures) < self.num_pending
+
+    @property
     def overhead(self) -> float:
         """Seconds that a trial spent outside of its rounds, on average."""
         return (self.slot_seconds - self.phases["seconds/round"]) / max(1, len(self.finished))
 
 
-def launch(request: Request, out: Console) -> int:
-    """Run what is not finished, show what there is; the exit code."""
+def launch(request: Request, out: Console, console: Console) -> Outcome:
+    """Run what is not finished, show what there is: progress on `console`, results on `out`."""
     check_uri(request.tracking_uri)
     if request.address is not None:
         cluster.check_address(request.address)
     populations = load_populations(request)
-    pending = [trial for trial in request.trials if request.result(trial) is None]
-    name = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    log = request.output / "logs" / f"{name}.log"
-    log.parent.mkdir(exist_ok=True)
-
-    with cli.stderr_to(log) as stderr:
-        console = Console(file=os.fdopen(os.dup(stderr), "w"))
-        tags = {"grid": request.grid_name, "profile": request.profile, "launch": name}
+    # One launch at a time: its driver is the only writer of the default store, which is SQLite.
+    with exclusive(request.output, patience=0):
+        pending = [trial for trial in request.trials if request.result(trial) is None]
+        outcome = Outcome(num_pending=len(pending))
+        tags = {"grid": request.grid_name, "profile": request.profile, "launch": request.name}
         artifacts = request.output / "artifacts"
         tracker = Tracker(request.tracking_uri, request.grid_name, artifacts, tags)
-        outcome = Outcome()
         try:
             for trial in request.trials:
                 if trial not in pending:
@@ -109,28 +120,25 @@ def launch(request: Request, out: Console) -> int:
             if pending:
                 console.print("starting Ray ...")
                 with cluster.connected(request.address):
-                    tracker.wait_until_open()
-                    outcome = run_trials(request, pending, populations, tracker, console)
-            tracker.wait_until_open()
-            table = summarise(request)
-            tracker.launch_ended(*launch_record(request, pending, outcome, table))
+                    tracker.check_open()
+                    run_trials(request, pending, populations, tracker, console, outcome)
+            tracker.check_open()
+            tracker.launch_ended(*launch_record(request, outcome))
         finally:
             tracker.close()
-    out.print(table)
-    return conclude(request, pending, outcome, tracker, out, log)
+    show_results(request, out)
+    conclude(request, outcome, tracker, out)
+    return outcome
 
 
 def load_populations(request: Request) -> dict[str, Population]:
-    """The population of each data configuration, so that bad data is found before Ray starts."""
+    """The population of each data configuration; what does not fit is found before Ray starts."""
     populations: dict[str, Population] = {}
     for trial in request.trials:
         key = trial.data.model_dump_json()
         if key not in populations:
             populations[key] = datasets.load(trial.data, request.data_dir)
-        try:
-            trial.cohort_size_of(populations[key].num_clients)
-        except ValueError as error:
-            raise UserError(str(error)) from None
+        check_fits(trial, populations[key])
     return populations
 
 
@@ -140,7 +148,8 @@ def run_trials(
     populations: Mapping[str, Population],
     tracker: Tracker,
     console: Console,
-) -> Outcome:
+    outcome: Outcome,
+) -> None:
     """Hand the trials to Tune and listen."""
     resources = ray.cluster_resources()
     layout = request.layout(len(trials), resources.get("CPU", 0), resources.get("GPU", 0))
@@ -148,7 +157,7 @@ def run_trials(
     console.print(f"{len(trials)} trials, {plan.words(layout)}", highlight=False)
     trainable = tune.with_parameters(
         TrialActor,
-        populations={key: cluster.share(value) for key, value in populations.items()},
+        populations=cluster.share(populations),
         machine=layout.machine,
         trials_folder=request.output / "trials",
         plugins=list(request.plugins),
@@ -162,7 +171,7 @@ def run_trials(
     start = time.monotonic()
     try:
         with Progress(console, trials, cohorts) as progress:
-            listener = Listener(request, trials, tracker, progress)
+            listener = Listener(request, trials, tracker, progress, outcome)
             tune.Tuner(
                 tune.with_resources(
                     trainable, tune.PlacementGroupFactory(layout.machine.bundles, strategy="PACK")
@@ -182,23 +191,28 @@ def run_trials(
             ).fit()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    listener.outcome.slot_seconds = (time.monotonic() - start) * layout.concurrent
+    outcome.slot_seconds = (time.monotonic() - start) * layout.concurrent
     listener.close()
-    return listener.outcome
 
 
 class Listener(tune.Callback):
     """Passes what Tune reports on to the display and to the tracker."""
 
     def __init__(
-        self, request: Request, trials: Sequence[Trial], tracker: Tracker, progress: Progress
+        self,
+        request: Request,
+        trials: Sequence[Trial],
+        tracker: Tracker,
+        progress: Progress,
+        outcome: Outcome,
     ) -> None:
-        self.outcome = Outcome()
+        self.outcome = outcome
         self._request = request
         self._trials = {trial.key: trial for trial in trials}
         self._tracker = tracker
         self._progress = progress
         self._started: set[str] = set()
+        self._next_round: dict[str, int] = {}  # trial key -> the first round not yet counted
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune pickles its callbacks for a restore that we do not use
@@ -214,9 +228,15 @@ class Listener(tune.Callback):
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
         own, lines = self._own(trial), result["lines"]
+        if own.key not in self._next_round:
+            self._next_round[own.key] = result["num_restored"]
+            self._progress.resumed(own, result["num_restored"])
         self._progress.advanced(own, lines)
         self._tracker.trial_advanced(own, lines)
-        for line in lines:
+        # A restarted trial hands out its history again: count what this launch computed, once.
+        fresh = [line for line in lines if line["round"] >= self._next_round[own.key]]
+        self._next_round[own.key] += len(fresh)
+        for line in fresh:
             for phase, seconds in line["seconds"].items():
                 self.outcome.phases[phase] += seconds
         if result["failure"] is not None:
@@ -232,7 +252,8 @@ class Listener(tune.Callback):
     def close(self) -> None:
         """Mark the trials that were interrupted."""
         for key in self._started - self.outcome.finished - set(self.outcome.failures):
-            self._end(self._trials[key], "KILLED", "interrupted")
+            own = self._trials[key]
+            self._tracker.trial_ended(own, "KILLED", self._request.folder(own))
 
     def _own(self, trial: Any) -> Trial:
         return self._trials[trial.config["spec"]["key"]]
@@ -246,25 +267,31 @@ class Listener(tune.Callback):
         self._tracker.trial_ended(trial, status, self._request.folder(trial))
 
 
-def summarise(request: Request) -> Table:
+def show_results(request: Request, out: Console) -> None:
     """The accuracy of all finished trials of the request, whichever launch ran them."""
     results = {trial.key: request.result(trial) for trial in request.trials}
     accuracy = {key: r["final"]["accuracy/test"] for key, r in results.items() if r is not None}
     names = sorted({trial.data.dataset for trial in request.trials})
     rounds = sorted({trial.rounds for trial in request.trials})
-    caption = (
+    out.print(result_table(request.trials, accuracy))
+    out.print(
         f"grid {request.grid_name}, profile {request.profile}, {', '.join(names)}, "
         f"{'/'.join(map(str, rounds))} rounds, {len({t.seed for t in request.trials})} seed(s), "
-        f"{len(accuracy)} of {len(request.trials)} trials, commit {provenance()['commit'][:10]}"
+        f"{len(accuracy)} of {len(request.trials)} trials, commit {provenance()['commit'][:10]}",
+        soft_wrap=True,
+        highlight=False,
     )
-    return result_table(request.trials, accuracy, caption)
 
 
 def launch_record(
-    request: Request, pending: Sequence[Trial], outcome: Outcome, table: Table
+    request: Request, outcome: Outcome
 ) -> tuple[dict[str, Any], dict[str, float], dict[str, str]]:
     """What the launch itself leaves in MLflow: parameters, metrics, texts."""
-    params = {"trials": len(request.trials), "pending": len(pending), "profile": request.profile}
+    params = {
+        "trials": len(request.trials),
+        "pending": outcome.num_pending,
+        "profile": request.profile,
+    }
     metrics = {
         "launch/finished": float(len(outcome.finished)),
         "launch/failed": float(len(outcome.failures)),
@@ -272,39 +299,32 @@ def launch_record(
         **{f"launch/{name}": value for name, value in outcome.phases.items()},
     }
     recorder = Console(record=True, width=160, file=io.StringIO())
-    recorder.print(table)
+    show_results(request, recorder)
     failures = "\n".join(f"{key}: {why}" for key, why in outcome.failures.items())
     return params, metrics, {"results.txt": recorder.export_text(), "failures.txt": failures}
 
 
-def conclude(
-    request: Request,
-    pending: Sequence[Trial],
-    outcome: Outcome,
-    tracker: Tracker,
-    out: Console,
-    log: Path,
-) -> int:
-    """Say what is missing and where to look; the exit code."""
-    if request.timing and outcome.finished:
-        out.print(timing_table(outcome))
+def conclude(request: Request, outcome: Outcome, tracker: Tracker, out: Console) -> None:
+    """Say what is missing and where to look."""
     if outcome.finished:
+        if request.timing:
+            out.print(timing_table(outcome))
         out.print(f"outside of rounds: {outcome.overhead:.2f} s a trial", highlight=False)
-    for trial in pending:
-        why = outcome.failures.get(trial.key)
-        if why not in (None, "interrupted"):
-            out.print(f"[red]failed[/red] {trial.name}: {why}\n  {request.folder(trial)}/trial.log")
-    missing = len(pending) - len(outcome.finished)
+    for trial in request.trials:
+        if trial.key in outcome.failures:
+            why, log = outcome.failures[trial.key], request.folder(trial) / "trial.log"
+            out.print(f"[red]failed[/red] {trial.name}: {why}\n  {log}", soft_wrap=True)
     if tracker.problem is not None:
         out.print(
             f"[yellow]MLflow: {tracker.problem}[/yellow]; nothing is lost, "
             f"the same command mirrors the results again"
         )
+    missing = outcome.num_pending - len(outcome.finished)
     if missing:
-        out.print(f"{missing} trials are not finished; the same command goes on. Log: {log}")
-    out.print(f"results    {request.output}")
+        out.print(f"{missing} trials are not finished; the same command goes on")
+        out.print(f"log        {request.log}", soft_wrap=True)
+    out.print(f"results    {request.output}", soft_wrap=True)
     out.print(f"compare    mlflow ui --backend-store-uri {request.tracking_uri}", soft_wrap=True)
-    return cli.FAILED if missing else cli.OK
 
 
 def timing_table(outcome: Outcome) -> Table:

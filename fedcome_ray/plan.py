@@ -1,8 +1,9 @@
 """Before anything starts: how trials are laid out on the machine, and what they cost."""
 
 import math
+import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
@@ -10,16 +11,21 @@ from typing import NamedTuple
 import numpy as np
 from rich.table import Table
 
-from fedcome_ray import datasets, models
+from fedcome_ray import datasets, device, models
 from fedcome_ray.config import Trial
 from fedcome_ray.hyperparameters import name_of
 from fedcome_ray.population import Description, Examples, Population, split_in_order
-from fedcome_ray.server import Server
-from fedcome_ray.shard import Shard
+from fedcome_ray.shard import BLOCK_MEMORY, Shard
 
 SHARDS_PER_GPU = 4
+# Measured on small trials: starting and ending one, and what a round costs beside its training.
 TRIAL_OVERHEAD_SECONDS = 1.0
-CALIBRATION_CLIENTS = 4
+ROUND_OVERHEAD_SECONDS = 0.006
+# A round's line and its metrics in MLflow; a client's results in a round; a process with torch.
+ROUND_BYTES = 7_000
+CLIENT_BYTES = 8
+PROCESS_BYTES = 500_000_000
+CALIBRATION_SECONDS = 0.5
 
 
 Bundle = dict[str, float]
@@ -33,13 +39,22 @@ class Machine:
     cpus_per_shard: float = 0.8
     gpus_per_shard: float = 0.0
     server_cpus: float = 0.2
+    memory_per_shard: int = BLOCK_MEMORY  # bytes for the clients that are trained together
+    is_joint: bool = False  # the only shard lives in the server's process, which saves the way
 
     @property
     def bundles(self) -> list[Bundle]:
         """The placement group of a trial: its server, then its shards."""
+        server = {"CPU": self.server_cpus}
         shard = {"CPU": self.cpus_per_shard, "GPU": self.gpus_per_shard}
-        shard = {name: amount for name, amount in shard.items() if amount}
-        return [{"CPU": self.server_cpus}, *([shard] * self.num_shards)]
+        if self.is_joint:
+            joint = {**shard, "CPU": round(self.cpus_per_shard + self.server_cpus, 4)}
+            return [_without_zeros(joint)]
+        return [server, *([_without_zeros(shard)] * self.num_shards)]
+
+
+def _without_zeros(bundle: Bundle) -> Bundle:
+    return {resource: amount for resource, amount in bundle.items() if amount}
 
 
 class Layout(NamedTuple):
@@ -57,14 +72,17 @@ def lay_out(
     cpus_per_shard: float | None = None,
     gpus_per_shard: float | None = None,
     max_concurrent: int | None = None,
+    memory_per_shard: int | None = None,
 ) -> Layout:
-    """Many trials: one shard each, as many trials as cores. Few trials: several shards each."""
+    """Many trials: one process each, as many trials as cores. Few trials: several shards each."""
     shards = num_shards or max(1, math.floor(cpus / max(1, num_trials)))
     server = Machine.server_cpus
     # The server works while its shards wait, and the other way round: together they are one core.
     per_shard = cpus_per_shard if cpus_per_shard is not None else round(1 - server / shards, 4)
     per_gpu = gpus_per_shard if gpus_per_shard is not None else (1 / SHARDS_PER_GPU if gpus else 0)
-    machine = Machine(shards, per_shard, per_gpu, server)
+    memory = memory_per_shard or BLOCK_MEMORY
+    is_joint = num_shards is None and shards == 1
+    machine = Machine(shards, per_shard, per_gpu, server, memory, is_joint)
     fits = math.floor(cpus / (server + shards * per_shard) + 1e-9)
     if per_gpu:
         fits = min(fits, math.floor(gpus / (shards * per_gpu) + 1e-9))
@@ -75,52 +93,85 @@ def lay_out(
 class Cost(NamedTuple):
     """What a list of trials costs."""
 
-    rounds: int
-    client_updates: int
-    cpu_seconds: float
-    model_bytes: int
+    rounds: int = 0
+    client_updates: int = 0
+    cpu_seconds: float = 0.0
+    disk_bytes: int = 0
+    memory_bytes: int = 0  # of the largest trial, in all its processes
 
 
 def estimate(trials: Sequence[Trial]) -> Cost:
-    """Cost from a short calibration of each kind of model on this machine."""
+    """Cost from a short calibration of each kind of trial on this machine."""
+    device.tune_process(num_threads=1)
     rates: dict[str, float] = {}
-    rounds = updates = model_bytes = 0
-    seconds = 0.0
+    total = Cost()
     for trial in trials:
         shape = datasets.describe(trial.data)
-        kind = f"{trial.model} {trial.local} {type(trial.method)} {shape}"
-        if kind not in rates:
-            rates[kind] = _seconds_per_example(trial, shape)
         cohort = trial.cohort_size_of(shape.num_clients)
-        examples = trial.local.epochs * shape.num_train / shape.num_clients * cohort
-        evaluated = shape.num_test / trial.eval_every / 3  # only a forward pass
-        rounds += trial.rounds
-        updates += trial.rounds * cohort
-        seconds += trial.rounds * (examples + evaluated) * rates[kind] + TRIAL_OVERHEAD_SECONDS
-        model = models.build(trial.model, shape.feature_shape, shape.num_classes)
-        model_bytes += 4 * model.dim
-    return Cost(rounds, updates, seconds, model_bytes)
+        kind = f"{trial.model} {trial.local} {name_of(trial.method)} {shape} {cohort}"
+        if kind not in rates:
+            rates[kind] = _seconds_per_example(trial, shape, cohort)
+        cost = _cost_of(trial, shape, cohort, rates[kind])
+        total = Cost(
+            total.rounds + cost.rounds,
+            total.client_updates + cost.client_updates,
+            total.cpu_seconds + cost.cpu_seconds,
+            total.disk_bytes + cost.disk_bytes,
+            max(total.memory_bytes, cost.memory_bytes),
+        )
+    return total
 
 
-def _seconds_per_example(trial: Trial, shape: Description) -> float:
-    """Time of local training per example, measured on a few clients with random examples."""
-    size = math.ceil(shape.num_train / shape.num_clients)
-    num_clients = min(CALIBRATION_CLIENTS, trial.cohort_size_of(shape.num_clients))
-    count = size * num_clients
+def _cost_of(trial: Trial, shape: Description, cohort: int, seconds_per_example: float) -> Cost:
+    trained = trial.local.epochs * shape.num_train / shape.num_clients * cohort
+    evaluated = shape.num_test / trial.eval_every / 3  # only a forward pass
+    per_round = (trained + evaluated) * seconds_per_example + ROUND_OVERHEAD_SECONDS
+    params_bytes = 4 * models.build(trial.model, shape.feature_shape, shape.num_classes).dim
+    results = trial.rounds // trial.eval_every * shape.num_clients
+    example_bytes = 4 * math.prod(shape.feature_shape)
+    return Cost(
+        rounds=trial.rounds,
+        client_updates=trial.rounds * cohort,
+        cpu_seconds=trial.rounds * per_round + TRIAL_OVERHEAD_SECONDS,
+        disk_bytes=2 * params_bytes + trial.rounds * ROUND_BYTES + results * CLIENT_BYTES,
+        memory_bytes=PROCESS_BYTES
+        + (shape.num_train + shape.num_test) * example_bytes
+        + 2 * cohort * params_bytes,  # as reported, and joined at the server
+    )
+
+
+def _seconds_per_example(trial: Trial, shape: Description, cohort: int) -> float:
+    """Time of local training per example, measured on random examples.
+
+    One client first, for two batches. If the time allows the whole cohort is measured, else as many
+    clients as it allows: small models train faster in company.
+    """
+    size, epochs = math.ceil(shape.num_train / shape.num_clients), trial.local.epochs
+    few = min(size, 2 * (trial.local.batch_size or size))
+    once = trial.model_copy(update={"local": trial.local.model_copy(update={"epochs": 1})})
+    alone = _training_seconds(once, shape, num_clients=1, size=few) / few
+    if alone * size * epochs * cohort < CALIBRATION_SECONDS:
+        return _training_seconds(trial, shape, cohort, size) / (cohort * size * epochs)
+    company = max(1, min(cohort, int(CALIBRATION_SECONDS / (alone * few))))
+    return _training_seconds(once, shape, company, few) / (company * few)
+
+
+def _training_seconds(trial: Trial, shape: Description, num_clients: int, size: int) -> float:
     rng = np.random.default_rng(0)
+    count = num_clients * size
     examples = Examples(
         rng.standard_normal((count, *shape.feature_shape), dtype=np.float32),
         rng.integers(shape.num_classes, size=count),
     )
     side = split_in_order(examples, np.full(num_clients, size))
     shard = Shard(trial, Population(side, side, shape.num_classes))
-    server = Server(trial, shard.model.init(0), shape.num_clients)
+    received = shard.method.broadcast(shard.method.init_server(shard.model.init(0), num_clients))
     times = []
     for round_index in range(2):  # the first warms up
         start = time.perf_counter()
-        shard.train(server.broadcast(), tuple(range(num_clients)), round_index)
+        shard.train(received, tuple(range(num_clients)), round_index)
         times.append(time.perf_counter() - start)
-    return min(times) / (count * trial.local.epochs)
+    return min(times)
 
 
 def plan_table(trials: Sequence[Trial], finished: set[str]) -> Table:
@@ -139,9 +190,13 @@ def words(layout: Layout) -> str:
     """The layout in words."""
     machine = layout.machine
     gpus = f" and {machine.gpus_per_shard:g} GPU" if machine.gpus_per_shard else ""
+    memory = f"{machine.memory_per_shard / 2**20:.0f} MB for clients in training"
+    if machine.is_joint:
+        cpus = f"{machine.bundles[0]['CPU']:g} CPU"
+        return f"{layout.concurrent} at once, each one process with {cpus}{gpus}, {memory}"
     return (
         f"{layout.concurrent} at once, each a server with {machine.server_cpus:g} CPU and "
-        f"{machine.num_shards} shard(s) with {machine.cpus_per_shard:g} CPU{gpus}"
+        f"{machine.num_shards} shard(s) with {machine.cpus_per_shard:g} CPU{gpus}, {memory}"
     )
 
 
@@ -151,5 +206,43 @@ def cost_words(cost: Cost, layout: Layout) -> str:
     wall = timedelta(seconds=round(cost.cpu_seconds / cores))
     return (
         f"{cost.rounds:,} rounds, {cost.client_updates:,} client updates: about {wall} on {cores} "
-        f"cores by a short calibration of this machine, {cost.model_bytes / 1e6:,.1f} MB of models"
+        f"cores by a short calibration of this machine, {_size(cost.disk_bytes)} on disk, "
+        f"{_size(layout.concurrent * cost.memory_bytes)} of memory"
     )
+
+
+def cost_table(trials_by_grid: Mapping[str, Sequence[Trial]], cpus: int | None) -> Table:
+    """The cost of each grid and of all, on this machine or on a cluster of so many CPUs."""
+    cores = cpus or os.cpu_count() or 1
+    table = Table(title=f"By a short calibration of this machine, for {cores} CPUs")
+    table.add_column("grid", no_wrap=True)
+    for heading in ("trials", "rounds", "updates", "CPU time", "time", "disk", "RAM"):
+        table.add_column(heading, justify="right")
+    costs = {name: estimate(trials) for name, trials in trials_by_grid.items()}
+    for name, cost in costs.items():
+        num_trials = len(trials_by_grid[name])
+        table.add_row(name, str(num_trials), *_cells(cost, num_trials, cores))
+    total = sum(cost.cpu_seconds for cost in costs.values())
+    table.add_section()
+    table.add_row("all", *[""] * 3, _time(total), _time(total / cores), "", "")
+    return table
+
+
+def _cells(cost: Cost, num_trials: int, cores: int) -> list[str]:
+    at_once = min(num_trials, cores)
+    return [
+        f"{cost.rounds:,}",
+        f"{cost.client_updates:,}",
+        _time(cost.cpu_seconds),
+        _time(cost.cpu_seconds / cores),
+        _size(cost.disk_bytes),
+        _size(at_once * cost.memory_bytes),
+    ]
+
+
+def _time(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
+
+
+def _size(num_bytes: float) -> str:
+    return f"{num_bytes / 1e9:.1f} GB" if num_bytes > 1e9 else f"{num_bytes / 1e6:.0f} MB"

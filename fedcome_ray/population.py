@@ -55,7 +55,7 @@ class Population(NamedTuple):
 
 
 class Description(NamedTuple):
-    """The sizes of a population, known without its examples."""
+    """What can be said of a population without reading its examples."""
 
     feature_shape: tuple[int, ...]
     num_classes: int

@@ -27,8 +27,8 @@ class Progress:
         self._cohorts = cohort_sizes
         self._total = sum(trial.rounds * cohort_sizes[trial.key] for trial in trials)
         self._done = 0
-        self._resumed = 0
         self._rounds: dict[str, int] = {}
+        self._resumed: dict[str, int] = {}  # rounds of earlier launches
         self._running: dict[str, tuple[Trial, float | None]] = {}
         self._best: tuple[float, str] | None = None
         self._start = time.monotonic()
@@ -51,6 +51,11 @@ class Progress:
         self.status["waiting"] -= 1
         self.status["running"] += 1
         self._running[trial.key] = (trial, None)
+
+    def resumed(self, trial: Trial, num_rounds: int) -> None:
+        """Rounds of an earlier launch: done, but they say nothing about the speed of this one."""
+        self._resumed[trial.key] = self._rounds[trial.key] = num_rounds
+        self._done += num_rounds * self._cohorts[trial.key]
 
     def advanced(self, trial: Trial, lines: Iterable[Line]) -> None:
         before = self._rounds.get(trial.key, 0)
@@ -83,9 +88,10 @@ class Progress:
         counts = ", ".join(f"{n} {word}" for word, n in self.status.items() if n)
         elapsed = time.monotonic() - self._start
         parts = [counts, f"{self._done / self._total:.0%}"]
-        if self._done:
-            left = elapsed * (self._total - self._done) / self._done
-            rounds = sum(self._rounds.values())
+        resumed = sum(rounds * self._cohorts[key] for key, rounds in self._resumed.items())
+        if self._done > resumed:
+            left = elapsed * (self._total - self._done) / (self._done - resumed)
+            rounds = sum(self._rounds.values()) - sum(self._resumed.values())
             parts += [f"{rounds / elapsed:.1f} rounds/s", f"ETA {timedelta(seconds=round(left))}"]
         if self._best:
             parts.append(f"best {self._best[0]:.3f} ({self._best[1]})")

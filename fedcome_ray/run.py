@@ -57,6 +57,7 @@ def _main(args: argparse.Namespace) -> int:
         num_shards=args.num_shards,
         cpus_per_shard=args.cpus_per_shard,
         gpus_per_shard=args.gpus_per_shard,
+        memory_per_shard=args.memory_per_shard,
     )
     run_single(request, Console())
     return cli.OK

@@ -13,7 +13,7 @@ from rich.table import Table
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from fedcome_ray import cli, datasets, grid, models, plan
+from fedcome_ray import cli, datasets, grid, plan
 from fedcome_ray.config import Trial, parse_trial
 from fedcome_ray.errors import UserError
 from fedcome_ray.federation import LocalShards, Shards
@@ -22,7 +22,7 @@ from fedcome_ray.population import Population
 from fedcome_ray.progress import Progress
 from fedcome_ray.provenance import provenance
 from fedcome_ray.tracking import Tracker, check_uri
-from fedcome_ray.trial import TrialRun, exclusive, read_result
+from fedcome_ray.trial import TrialRun, check_fits, exclusive, read_result
 
 EXPERIMENT = "run"  # the MLflow experiment of trials that belong to no grid
 REPORT_SECONDS = 0.5
@@ -42,6 +42,7 @@ class SingleRequest:
     num_shards: int | None = None
     cpus_per_shard: float | None = None
     gpus_per_shard: float | None = None
+    memory_per_shard: int | None = None
 
 
 def run_single(request: SingleRequest, out: Console) -> None:
@@ -50,11 +51,16 @@ def run_single(request: SingleRequest, out: Console) -> None:
     trial = make_trial(request, init_params)
     check_uri(request.tracking_uri)
     population = datasets.load(trial.data, request.data_dir)
-    check_fits(trial, population, init_params)
+    model = check_fits(trial, population)
+    if init_params is not None and init_params.shape != (model.dim,):
+        raise UserError(
+            f"--init-model: the file has params of shape {list(init_params.shape)}, "
+            f"the model `{name_of(trial.model)}` needs [{model.dim}]"
+        )
     folder = request.output / "trials" / trial.folder_name
-    if read_result(folder) is None:
-        with ExitStack() as stack:
-            stack.enter_context(exclusive(folder))
+    with ExitStack() as stack:
+        stack.enter_context(exclusive(folder))
+        if read_result(folder) is None:
             shards = stack.enter_context(shards_of(request, trial, population))
             run = TrialRun(trial, population, shards, folder, init_params)
             follow(run, request, population.num_clients)
@@ -65,7 +71,7 @@ def run_single(request: SingleRequest, out: Console) -> None:
 
 def make_trial(request: SingleRequest, init_params: torch.Tensor | None) -> Trial:
     """The trial that the settings describe."""
-    settings: dict[str, Any] = {}
+    settings = grid.defaults()
     grid.assign(settings, request.overrides)
     if init_params is not None:
         settings["init_digest"] = hashlib.sha256(init_params.numpy().tobytes()).hexdigest()
@@ -81,20 +87,6 @@ def read_params(path: Path) -> torch.Tensor:
     if "params" not in tensors:
         raise UserError(f"--init-model: `{path}` has no tensor `params`; it has {list(tensors)}")
     return tensors["params"]
-
-
-def check_fits(trial: Trial, population: Population, init_params: torch.Tensor | None) -> None:
-    """Refuse a cohort or a start that does not fit the population."""
-    try:
-        trial.cohort_size_of(population.num_clients)
-    except ValueError as error:
-        raise UserError(str(error)) from None
-    model = models.build(trial.model, population.feature_shape, population.num_classes)
-    if init_params is not None and init_params.shape != (model.dim,):
-        raise UserError(
-            f"--init-model: the file has params of shape {list(init_params.shape)}, "
-            f"the model `{name_of(trial.model)}` needs [{model.dim}]"
-        )
 
 
 @contextmanager
@@ -117,36 +109,42 @@ def shards_of(request: SingleRequest, trial: Trial, population: Population) -> I
             request.num_shards,
             request.cpus_per_shard,
             request.gpus_per_shard,
+            memory_per_shard=request.memory_per_shard,
         )
         cluster.check_feasible(layout.machine)
         pool = cluster.ShardPool(layout.machine)
-        yield cluster.RayShards(trial, cluster.share(population), pool, request.plugins)
+        shared = cluster.share({"": population})[""]
+        yield cluster.RayShards(trial, shared, pool, request.plugins)
 
 
 def follow(run: TrialRun, request: SingleRequest, num_clients: int) -> None:
-    """Run all rounds, shown and tracked; an interruption leaves a checkpoint."""
+    """Run all rounds, shown and tracked; Ctrl-C leaves a checkpoint."""
     trial = run.trial
     tags = {"grid": EXPERIMENT, "profile": "none", "launch": EXPERIMENT}
     tracker = Tracker(request.tracking_uri, EXPERIMENT, request.output / "artifacts", tags)
-    status = "KILLED"
+    status = "FAILED"
     try:
         tracker.trial_started(trial)
         cohorts = {trial.key: trial.cohort_size_of(num_clients)}
-        with Progress(Console(stderr=True), [trial], cohorts) as progress:
+        progress = Progress(Console(stderr=True), [trial], cohorts)
+        with progress, cli.deferred_interrupt() as is_interrupted:
             progress.started(trial)
-            while not run.is_finished:
+            progress.resumed(trial, run.num_restored)
+            while not (run.is_finished or is_interrupted()):
                 lines = run.advance(REPORT_SECONDS)
                 progress.advanced(trial, lines)
                 tracker.trial_advanced(trial, lines)
+            if is_interrupted():
+                status = "KILLED"
+                run.checkpoint()
+                raise KeyboardInterrupt
             run.finish()
             progress.ended(trial, "done")
         status = "FINISHED"
     finally:
-        if status == "KILLED":
-            run.checkpoint()
         tracker.trial_ended(trial, status, run.folder)
         tracker.close()
-    tracker.wait_until_open()
+    tracker.check_open()
 
 
 def result_of(trial: Trial, folder: Path) -> Table:

@@ -12,7 +12,7 @@ from fedcome_ray.grid import flatten
 Cells = dict[tuple[str, ...], dict[str, list[float]]]
 
 
-def result_table(trials: Sequence[Trial], accuracy: Mapping[str, float], caption: str) -> Table:
+def result_table(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> Table:
     """Rows and columns are the settings in which the trials differ; seeds are averaged.
 
     `accuracy` is by trial key; cells without a finished trial stay empty.
@@ -30,12 +30,12 @@ def result_table(trials: Sequence[Trial], accuracy: Mapping[str, float], caption
         if trial.key in accuracy:
             row[column].append(100 * accuracy[trial.key])
 
-    table = Table(title="Test accuracy of the last round, %", caption=caption)
+    across = f", by {column_name}" if column_name else ""
+    table = Table(title=f"Test accuracy of the last round, %{across}", title_justify="left")
     for name in row_names:
         table.add_column(name.removesuffix(".name"))
     for column in columns:
-        heading = column if column_name is None else f"{column_name} {column}"
-        table.add_column(heading, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     best = {
         column: max((mean(r[column]) for r in cells.values() if r.get(column)), default=None)
         for column in columns

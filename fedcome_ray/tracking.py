@@ -63,10 +63,10 @@ class Tracker:
         self._thread = threading.Thread(target=self._main, name="tracking", daemon=True)
         self._thread.start()
 
-    def wait_until_open(self) -> None:
-        """Block until the store exists and the experiment is there."""
+    def check_open(self) -> None:
+        """Block until the experiment is there; refuse a store that cannot be opened."""
         self._ready.wait()
-        if self.problem is not None:
+        if not self.experiment_id:
             raise UserError(f"--tracking-uri: cannot use `{self.uri}`: {self.problem}")
 
     def trial_started(self, trial: Trial) -> None:

@@ -1,23 +1,24 @@
 """A trial as Ray Tune sees it: the central actor of a federation.
 
-The actor is the server; its shards are actors of their own in the same placement group. Tune reuses
-the actor for the next trial (`reset_config`), and the pool of shards with it.
+The actor is the server; its shards are actors of their own in the same placement group, or, where
+one shard is enough, a part of it. Tune reuses the actor for the next trial (`reset_config`), and
+the pool of shards with it.
 """
 
 import logging
 import traceback
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-import torch
 from ray import tune
 
-from fedcome_ray import methods
-from fedcome_ray.cluster import RayShards, ShardPool
+from fedcome_ray import device, methods
+from fedcome_ray.cluster import RayShards, ShardPool, SharedPopulation
 from fedcome_ray.config import Trial
 from fedcome_ray.errors import FedcomeError
+from fedcome_ray.federation import LocalShards, Shards
 from fedcome_ray.plan import Machine
 from fedcome_ray.trial import TrialRun, exclusive
 
@@ -39,17 +40,21 @@ class TrialActor(tune.Trainable):
         self,
         config: dict[str, Any],
         *,
-        populations: dict[str, Any],
+        populations: dict[str, SharedPopulation],
         machine: Machine,
         trials_folder: Path,
         plugins: list[str],
     ) -> None:
-        torch.set_num_threads(1)
+        device.tune_process(num_threads=1)
         methods.load_plugins(plugins)
+        self._machine = machine
         self._populations = populations
         self._plugins = plugins
         self._trials_folder = trials_folder
-        self._pool = ShardPool(machine)
+        if machine.is_joint:
+            self._device = device.pick(machine.gpus_per_shard)
+        else:
+            self._pool = ShardPool(machine)
         self._trial_run: TrialRun | None = None
         self._resources = ExitStack()
         self._begin(config)
@@ -62,7 +67,7 @@ class TrialActor(tune.Trainable):
         if self._failure is None:
             self._guard(self._advance)
         if self._failure is not None:
-            return {"lines": [], "failure": self._failure, "done": True}
+            return {"lines": [], "failure": self._failure, "num_restored": 0, "done": True}
         return self._news
 
     def cleanup(self) -> None:
@@ -80,14 +85,21 @@ class TrialActor(tune.Trainable):
 
     def _open(self, trial: Trial) -> None:
         self._resources.enter_context(exclusive(self._folder))
-        population = self._populations[trial.data.model_dump_json()]
-        shards = RayShards(trial, population, self._pool, self._plugins)
-        self._trial_run = TrialRun(trial, shards.population, shards, self._folder)
+        shared = self._populations[trial.data.model_dump_json()]
+        population = shared.fetch()
+        shards: Shards
+        if self._machine.is_joint:
+            memory = self._machine.memory_per_shard
+            shards = LocalShards(trial, population, device=self._device, memory=memory)
+        else:
+            self._pool.replace_dead()  # else a shard that died late would fail every trial after it
+            shards = RayShards(trial, shared, self._pool, self._plugins)
+        self._trial_run = TrialRun(trial, population, shards, self._folder)
 
     def _advance(self) -> None:
         assert self._trial_run is not None
         lines = self._trial_run.advance(REPORT_SECONDS)
-        is_finished = self._trial_run.is_finished
+        num_restored, is_finished = self._trial_run.num_restored, self._trial_run.is_finished
         if is_finished:
             self._trial_run.finish()
             self._close()
@@ -95,6 +107,7 @@ class TrialActor(tune.Trainable):
         self._news = {
             "lines": news,
             "failure": None,
+            "num_restored": num_restored,
             "done": is_finished,
             "trial_seconds": perf_counter() - self._start,
         }
@@ -109,6 +122,7 @@ class TrialActor(tune.Trainable):
         except Exception as error:  # noqa: BLE001 - reported with its cause, and the grid goes on
             kind = "" if isinstance(error, FedcomeError) else f"{type(error).__name__}: "
             self._failure = f"{kind}{error}"
-            with (self._folder / "trial.log").open("a") as file:
-                traceback.print_exception(error, file=file)
             self._close()
+            # The folder may be what failed: a full disk, or somebody removed it.
+            with suppress(OSError), (self._folder / "trial.log").open("a") as file:
+                traceback.print_exception(error, file=file)

@@ -1,7 +1,7 @@
 """Local training of a block of clients, once for all methods."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -42,12 +42,12 @@ class Trainer:
         batches = self._batches(clients, steps, round_index)
         start = received.params
         if self._is_plain:
-            params = self._descend(start, len(clients), batches, lr)
+            update = self._descend(start, len(clients), batches, lr)
         else:
-            params = self._descend_corrected(received, client_state, len(clients), batches, lr)
+            update = self._descend_corrected(received, client_state, len(clients), batches, lr)
         column = start.new_empty(len(clients), 1)
         report = Report(
-            update=params.sub_(start),
+            update=update,
             loss=self._losses(start, clients) if self.method.uses_loss else column.fill_(torch.nan),
             total_lr=lr * column.new_tensor(steps.num_steps).unsqueeze(-1),
             num_examples=column.new_tensor(self.examples.sizes(clients)).unsqueeze(-1),
@@ -61,18 +61,20 @@ class Trainer:
     def _descend(
         self, start: Tensor, num_clients: int, batches: Iterator[Batch], lr: float
     ) -> Tensor:
-        """Plain SGD: each tensor is stacked in memory of its own and updated in one operation."""
-        tensors = [
-            part.expand(num_clients, *part.shape).clone(memory_format=torch.contiguous_format)
-            for part in views(start, self.model.shapes)
-        ]
+        """Plain SGD: every tensor has memory of its own and is updated where it is."""
+        origin = views(start, self.model.shapes)
+        tensors = [part.repeat(num_clients, *(1 for _ in part.shape)) for part in origin]
         active = tensors
         keep = 1 - lr * self.local.weight_decay
         for batch in batches:
             if len(batch.y) < len(active[0]):
                 active = _first(tensors, len(batch.y))
             self.model.add_gradient(active, active, batch, keep=keep, scale=-lr)
-        return torch.cat([part.flatten(1) for part in tensors], dim=1)
+        update = start.new_empty(num_clients, self.model.dim)
+        places = views(update, self.model.shapes)
+        for part, begin, place in zip(tensors, origin, places, strict=True):
+            torch.sub(part, begin, out=place)
+        return update
 
     def _descend_corrected(
         self, received: Any, state: Any, num_clients: int, batches: Iterator[Batch], lr: float
@@ -94,7 +96,7 @@ class Trainer:
                 step = clip(step, self.local.clip_norm)
             # Weight decay comes after clipping, as in PyTorch's SGD behind clip_grad_norm_.
             active.mul_(1 - lr * self.local.weight_decay).sub_(step, alpha=lr)
-        return params
+        return params.sub_(received.params)
 
     def _plan(self, clients: Indices, width: int, round_index: int) -> Plan:
         keys = self._keys(Stream.BATCHES, clients, round_index)
@@ -103,7 +105,7 @@ class Trainer:
 
     def _batches(self, clients: Indices, steps: Plan, round_index: int) -> Iterator[Batch]:
         labels = self.examples.y[steps.rows]
-        masks = self._masks(clients, round_index)
+        dropout_keys = self._keys(Stream.DROPOUT, clients, round_index)
         is_stacked = self.model.is_stacked(labels.device)
         for step, x in enumerate(self._inputs(steps)):
             num, width = x.shape[:2]
@@ -113,35 +115,33 @@ class Trainer:
                 x[:, :width],
                 labels[step, :num, :width],
                 steps.weight[step, :num, :width],
-                masks(step, num, width),
+                self._masks(dropout_keys[:num], step, width),
             )
 
     def _inputs(self, steps: Plan) -> Iterator[Tensor]:
         """Of each step, the inputs of the clients that take it: `[clients, width, ...]`."""
         x = self.examples.x
-        for num, run in groupby(range(len(steps.rows)), key=steps.num_active.__getitem__):
-            rows = steps.rows[list(run), :num]
+        first = 0
+        for num, run in groupby(steps.num_active):
+            last = first + len(list(run))
+            rows = steps.rows[first:last, :num]
             bytes_per_step = rows[0].numel() * x[0].nbytes
             for some in rows.split(max(1, GATHERED_BYTES // bytes_per_step)):
                 yield from x.index_select(0, some.flatten()).unflatten(0, some.shape)
+            first = last
 
-    def _masks(self, clients: Indices, round_index: int) -> Callable[[int, int, int], list[Tensor]]:
-        """(step, clients, width) -> the masks of each dropout layer."""
-        dropout = self.model.dropout
-        if dropout is None:
-            return lambda step, num, width: []
-        keys = self._keys(Stream.DROPOUT, clients, round_index)
-
-        def masks(step: int, num: int, width: int) -> list[Tensor]:
-            step_keys = fold(keys[:num], step)
-            return [
-                dropout_mask(
-                    fold(step_keys, layer), width * math.prod(shape), dropout.rate
-                ).unflatten(-1, (width, *shape))
-                for layer, shape in enumerate(dropout.shapes)
-            ]
-
-        return masks
+    def _masks(self, keys: Tensor, step: int, width: int) -> list[Tensor]:
+        """The masks of each dropout layer in a step of the clients with these keys."""
+        if self.model.dropout is None:
+            return []
+        rate, shapes = self.model.dropout
+        keys = fold(keys, step)
+        return [
+            dropout_mask(fold(keys, layer), width * math.prod(shape), rate).unflatten(
+                -1, (width, *shape)
+            )
+            for layer, shape in enumerate(shapes)
+        ]
 
     def _keys(self, stream: Stream, clients: Indices, round_index: int) -> Tensor:
         ids = torch.from_numpy(clients).to(self.examples.x.device)

@@ -15,6 +15,7 @@ and, since rounds are pure functions of the state, come out the same.
 import fcntl
 import hashlib
 import json
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,8 +30,9 @@ from safetensors.numpy import save_file
 
 from fedcome_ray import checkpoint, models
 from fedcome_ray.config import Trial
-from fedcome_ray.errors import FedcomeError, ShardError
+from fedcome_ray.errors import ConfigError, FedcomeError, ShardError, UserError
 from fedcome_ray.federation import RoundRecord, Shards, run_round
+from fedcome_ray.models.model import Model
 from fedcome_ray.population import Population
 from fedcome_ray.server import Server
 
@@ -82,27 +84,30 @@ class TrialRun:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "trial.json").write_text(trial.model_dump_json(indent=2))
         self._restore()
+        self.num_restored = len(self.lines)
 
     @property
     def is_finished(self) -> bool:
         return len(self.lines) == self.trial.rounds
 
     def advance(self, seconds: float) -> list[Line]:
-        """Run rounds for about this long; the lines not handed out before.
+        """Run rounds for about this long, at least one; the lines not handed out before.
 
         The first call after a restart hands out the history too, so whoever listens can fill gaps.
         """
         end = time.monotonic() + seconds
-        while not self.is_finished and time.monotonic() < end:
+        while not self.is_finished:
             try:
                 self._add(self._run_round())
+                self._checkpoint_if_due()
             except ShardError:
                 self.recoveries += 1
                 if self.recoveries > MAX_RECOVERIES:
                     raise
                 self.shards.rebuild()
                 self._restore()
-            self._checkpoint_if_due()
+            if time.monotonic() >= end:
+                break
         self._write_lines()
         news = self.lines[self._num_reported :]
         self._num_reported = max(self._num_reported, len(self.lines))
@@ -194,11 +199,24 @@ class TrialRun:
         self.shards.restore_states(
             {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
         )
-        self.lines = read_lines(self.folder)[: self.server.state.round_index]
+        self.lines = self._read_history()
         text = "".join(json.dumps(line) + "\n" for line in self.lines)
         checkpoint.replace(self.folder / ROUNDS, lambda path: path.write_text(text))
         self._num_written = len(self.lines)
         self._last_checkpoint = time.monotonic()
+
+    def _read_history(self) -> list[Line]:
+        """The lines up to the checkpoint; those of later rounds will be written again."""
+        num_rounds = self.server.state.round_index
+        if num_rounds == 0:
+            return []
+        lines = read_lines(self.folder)[:num_rounds]
+        if [line["round"] for line in lines] != list(range(num_rounds)):
+            raise FedcomeError(
+                f"{self.folder / ROUNDS} is damaged: it does not have every round up to the "
+                f"checkpoint's {num_rounds}; delete {self.folder} to start the trial anew"
+            )
+        return lines
 
     def _checkpoint_if_due(self) -> None:
         wait = max(CHECKPOINT_SECONDS, self._checkpoint_cost / CHECKPOINT_SHARE)
@@ -208,7 +226,18 @@ class TrialRun:
     def _write_lines(self) -> None:
         with (self.folder / ROUNDS).open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in self.lines[self._num_written :])
+            file.flush()
+            os.fsync(file.fileno())  # else a power cut could leave a checkpoint without its history
         self._num_written = len(self.lines)
+
+
+def check_fits(trial: Trial, population: Population) -> Model:
+    """The trial's model; refuse a model or a cohort that does not fit the population."""
+    try:
+        trial.cohort_size_of(population.num_clients)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    return models.build(trial.model, population.feature_shape, population.num_classes)
 
 
 def as_line(record: RoundRecord) -> Line:
@@ -239,14 +268,25 @@ def read_lines(folder: Path) -> list[Line]:
     path = folder / ROUNDS
     if not path.exists():
         return []
-    text = path.read_text()
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    text = path.read_text(errors="replace")
+    try:
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    except ValueError as error:
+        raise FedcomeError(
+            f"{path} is damaged ({error}); delete {folder} to start the trial anew"
+        ) from None
 
 
 def read_result(folder: Path) -> dict[str, Any] | None:
     """The result of a finished trial, None for any other."""
     path = folder / RESULT
-    return json.loads(path.read_text()) if path.exists() else None
+    if not path.exists():
+        return None
+    try:
+        result: dict[str, Any] = json.loads(path.read_text(errors="replace"))
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}); delete it to run the trial again") from None
+    return result
 
 
 def client_table(history: ClientHistory) -> Any:
@@ -267,7 +307,7 @@ def client_table(history: ClientHistory) -> Any:
 
 @contextmanager
 def exclusive(folder: Path, patience: float = 20.0) -> Iterator[None]:
-    """Hold a trial's folder; the workers of a killed launch may need some seconds to let go."""
+    """Hold a folder; the workers of a killed launch may need some seconds to let go."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
         end = time.monotonic() + patience
@@ -277,8 +317,6 @@ def exclusive(folder: Path, patience: float = 20.0) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > end:
-                    raise FedcomeError(
-                        f"another process is running the trial in {folder}"
-                    ) from None
+                    raise FedcomeError(f"another process is at work in {folder}") from None
                 time.sleep(0.2)
         yield

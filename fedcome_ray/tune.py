@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from fedcome_ray import cli
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from fedcome_ray.config import Trial
     from fedcome_ray.launch import Request
 
 EXAMPLES = """\
@@ -50,9 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--timing", action="store_true", help="show where the time went")
     cli.add_common_arguments(parser)
     cli.add_machine_arguments(parser)
-    parser.add_argument(
-        "--max-concurrent", type=cli.positive_int, metavar="N", help="trials at the same time"
-    )
+    cli.add_concurrency_argument(parser)
     return parser
 
 
@@ -75,11 +75,28 @@ def _main(args: argparse.Namespace) -> int:
     data_dir = cli.check_data_dir(args.data_dir)
     output = cli.check_output(args.output)
 
-    cli.quiet_ray()
-    from fedcome_ray.launch import Request, launch  # imports Ray
+    request = make_request(args, Path(args.grid).stem, trials, output, data_dir)
+    if args.dry_run:
+        return dry_run(request, out)
+    from fedcome_ray.launch import launch
 
-    request = Request(
-        grid_name=Path(args.grid).stem,
+    with cli.stderr_to(request.log) as stderr:
+        return launch(request, out, Console(file=stderr)).exit_code
+
+
+def make_request(
+    args: argparse.Namespace,
+    grid_name: str,
+    trials: "Sequence[Trial]",
+    output: Path,
+    data_dir: Path | None,
+) -> "Request":
+    """The launch that the arguments ask for."""
+    cli.quiet_ray()
+    from fedcome_ray.launch import Request  # imports Ray
+
+    return Request(
+        grid_name=grid_name,
         profile=args.profile,
         trials=trials,
         output=output,
@@ -90,10 +107,10 @@ def _main(args: argparse.Namespace) -> int:
         num_shards=args.num_shards,
         cpus_per_shard=args.cpus_per_shard,
         gpus_per_shard=args.gpus_per_shard,
+        memory_per_shard=args.memory_per_shard,
         max_concurrent=args.max_concurrent,
         timing=args.timing,
     )
-    return dry_run(request, out) if args.dry_run else launch(request, out)
 
 
 def dry_run(request: "Request", out: "Console") -> int:

@@ -1,5 +1,6 @@
 """Datasets by name: from a configuration to the population it describes."""
 
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -64,10 +65,8 @@ def load(config: AnyDataset, data_dir: Path | None = None) -> Population:
         case Digits():
             return _share_out(config, *_digits(), num_classes=10)
         case _:
-            facts = FACTS[config.dataset]
-            arrays = sources.open_arrays(config.dataset, sources.data_folder(data_dir))
-            train, test = (Examples(facts.normalise(side.x), side.y) for side in arrays)
-            return _share_out(config, train, test, facts.num_classes)
+            train, test = _images(config.dataset, sources.data_folder(data_dir))
+            return _share_out(config, train, test, FACTS[config.dataset].num_classes)
 
 
 def check_available(config: AnyDataset, data_dir: Path | None = None) -> None:
@@ -110,6 +109,17 @@ def _digits() -> tuple[Examples, Examples]:
     # Every fifth image is for testing: the file is ordered by writer, a cut would separate them.
     is_test = np.arange(len(y)) % 5 == 4
     return Examples(x[~is_test], y[~is_test]), Examples(x[is_test], y[is_test])
+
+
+@lru_cache(maxsize=1)
+def _images(name: str, folder: Path) -> tuple[Examples, Examples]:
+    """Remembered, so that the partitions of one grid share their examples."""
+    facts, arrays = FACTS[name], sources.open_arrays(name, folder)
+    train, test = (Examples(facts.normalise(side.x), side.y) for side in arrays)
+    for examples in (train, test):
+        examples.x.flags.writeable = False
+        examples.y.flags.writeable = False
+    return train, test
 
 
 def _share_out(config: Pooled, train: Examples, test: Examples, num_classes: int) -> Population:

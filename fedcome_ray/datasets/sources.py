@@ -57,6 +57,7 @@ def open_arrays(name: str, folder: Path) -> Arrays:
     check_available(name, folder)
     logger.info("%s: packing the original files in %s, once", name, folder)
     arrays = packed.checked(name, _read_originals(name, folder), folder)
+    logger.info("%s: %s", name, summary(name, arrays))
     try:
         packed.save(name, arrays, folder)
     except DataError as error:
@@ -79,6 +80,16 @@ def import_arrays(name: str, origin: Path, folder: Path) -> Arrays:
 
 def _read_originals(name: str, folder: Path) -> dict[str, AnyArray]:
     return leaf.read(folder) if name == "femnist" else originals.read(name, folder)
+
+
+def summary(name: str, arrays: Arrays) -> str:
+    """How much there is; of FEMNIST, how many writers."""
+    num_train, num_test = (len(side.y) for side in arrays)
+    text = f"{num_train:,} training and {num_test:,} test examples"
+    if not FACTS[name].num_writers:
+        return text
+    writers = 1 + arrays.train.clients.max()
+    return f"{text} of {writers} writers (the paper has {FACTS[name].num_writers})"
 
 
 def missing(name: str, folder: Path) -> DataError:

@@ -57,7 +57,7 @@ def build(hp: FedDC) -> Method[ServerState, Received, ClientState]:
         return grad + coupling + received.gradient - client.gradient
 
     def carry(received: Received, client: ClientState, report: Report) -> ClientState:
-        # With the learning rate of this round, as in SCAFFOLD; the official code has the first.
+        # With the learning rate of this round, as in SCAFFOLD; official code has that of the first.
         return ClientState(
             gradient=client.gradient - received.gradient + report.mean_gradient,
             drift=client.drift + report.update,

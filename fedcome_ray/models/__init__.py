@@ -60,9 +60,7 @@ def build(config: Hyperparameters, feature_shape: Shape, num_classes: int) -> Mo
 def register(config: type[Hyperparameters], build: Build) -> None:
     """Make a user's model known by the default of its field `name`."""
     name = config.model_fields["name"].default
-    known = REGISTRY.get(name)
-    # The same file may be loaded again, in the same process.
-    if known is not None and known.config.__qualname__ != config.__qualname__:
+    if name in REGISTRY and REGISTRY[name].config is not config:
         raise UserError(f"the model `{name}` exists already; give yours another name")
     REGISTRY[name] = Entry(config, build)
 

@@ -58,22 +58,23 @@ def main() -> None:
 
     cohorts = [10, 20, 40, 100] if arguments.quick else [10, 20, 40, 100, 196, 500]
     large = [100] if arguments.quick else cohorts
-    rows = {
-        "solve": [solve_row(size) for size in cohorts],
-        "step": [step_row(size, SMALL) for size in cohorts]
-        + [step_row(size, LARGE) for size in large],
-        "sampler": [
-            sampler_row(population, 50 if arguments.quick else 500)
-            for population in (100, 10_000, 100_000)
-        ],
+    num_rounds = 50 if arguments.quick else 500
+    steps = [(size, SMALL) for size in cohorts] + [(size, LARGE) for size in large]
+    tables = {
+        "All problems of a cohort, Gram matrix given; in brackets the direction's error": (
+            solve_row(size) for size in cohorts
+        ),
+        "A round of the similarity sampler, cohorts of 100 (20 of 100)": (
+            sampler_row(population, num_rounds) for population in (100, 10_000, 100_000)
+        ),
+        "The whole consensus step, beside local training and the authors' formulation": (
+            step_row(size, dim) for size, dim in steps
+        ),
     }
-    titles = {
-        "solve": "All problems of a cohort, Gram matrix given; in brackets the direction's error",
-        "step": "The whole consensus step, beside local training and the authors' formulation",
-        "sampler": "A round of the similarity sampler, cohorts of 100 (20 of 100)",
-    }
-    for name, title in titles.items():
-        console.print(_table(title, rows[name]))
+    rows = {}
+    for title, measured in tables.items():
+        rows[title] = list(measured)
+        console.print(_table(title, rows[title]))
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=2, default=lambda timing: timing.seconds))
 

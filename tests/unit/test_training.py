@@ -62,7 +62,7 @@ def train(model, examples, local, start, method=None, clients=None):
 FIELDS = ("update", "loss", "total_lr", "num_examples")
 
 
-class FedMasks(nn.Module):
+class GivenMasks(nn.Module):
     """A dropout layer whose masks are given."""
 
     def forward(self, x):
@@ -75,7 +75,7 @@ def plain_update(module, model, examples, local, start, client):
     ids = torch.tensor([client])
     order_key = client_keys(SEED, Stream.BATCHES, ROUND, ids)
     mask_key = client_keys(SEED, Stream.DROPOUT, ROUND, ids)
-    drops = [layer for layer in module.modules() if isinstance(layer, FedMasks)]
+    drops = [layer for layer in module.modules() if isinstance(layer, GivenMasks)]
 
     def batches():
         step = 0
@@ -96,7 +96,7 @@ def plain_update(module, model, examples, local, start, client):
 
 
 def with_given_masks(module):
-    layers = [FedMasks() if isinstance(layer, nn.Dropout) else layer for layer in module]
+    layers = [GivenMasks() if isinstance(layer, nn.Dropout) else layer for layer in module]
     return nn.Sequential(*layers)
 
 

@@ -38,6 +38,12 @@ def test_writers_are_sorted_and_joined_by_id_whatever_the_files(folder):
     assert population.num_classes == 62
 
 
+def test_the_number_of_writers_is_said(folder, caplog):
+    with caplog.at_level("INFO"):
+        datasets.load(datasets.Femnist(), folder)
+    assert "6 training and 4 test examples of 3 writers (the paper has 196)" in caplog.text
+
+
 def test_images_are_neither_rounded_nor_transposed(folder):
     arrays = sources.open_arrays("femnist", folder)
     assert np.array_equal(arrays.train.x[0, 0], leaf_images("f03", 1)[0])

@@ -99,20 +99,13 @@ def test_fedcome_follows_no_update_of_a_cohort_backwards() -> None:
 
 
 def test_fednova_undoes_the_weight_of_longer_paths() -> None:
-    """A client that walks the same way for three times as long must not count three times."""
-    direction = torch.eye(2, dtype=torch.float64)
-    paths = column(1, 3)
-    reports = Report(
-        update=direction * paths,
-        loss=torch.ones_like(paths),
-        total_lr=paths,
-        num_examples=torch.ones_like(paths),
-    )
+    """Directions count by examples, 1 to 3; the mean path is (1 + 3 * 3) / 4 long."""
+    paths, sizes = column(1, 3), column(1, 3)
+    reports = Report(torch.eye(2, dtype=torch.float64) * paths, paths, paths, sizes)
     method = build("fednova")
-    server, _ = method.aggregate(
-        method.init_server(torch.zeros(2, dtype=torch.float64), 2), (0, 1), reports
-    )
-    torch.testing.assert_close(server.params, torch.tensor([1.0, 1.0], dtype=torch.float64))
+    server = method.init_server(torch.zeros(2, dtype=torch.float64), 2)
+    server, _ = method.aggregate(server, (0, 1), reports)
+    assert server.params.tolist() == pytest.approx([2.5 * 1 / 4, 2.5 * 3 / 4], rel=1e-12)
 
 
 def test_fednova_finds_the_optimum_of_clients_that_differ_in_steps_only() -> None:

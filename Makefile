@@ -1,0 +1,38 @@
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/installed
+
+.PHONY: help install quickstart test check format bench clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
+
+install: $(STAMP)  ## create .venv and install everything into it, once
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $(STAMP)
+
+quickstart: $(STAMP)  ## run a grid on embedded data and show its results
+	$(BIN)/python -m fedcome_ray.tune --grid partial_participation
+
+test: $(STAMP) check  ## lint, types and the whole test-suite
+	$(BIN)/python -m pytest
+
+check: $(STAMP)  ## lint and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)  ## format the code and mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## measure the client engine and the consensus beside the alternatives
+	$(BIN)/python -m tests.benchmarks.engine --quick
+	$(BIN)/python -m tests.benchmarks.consensus --quick
+
+clean:  ## remove the environment and the caches, not the results
+	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,207 @@
+"""How fast clients train: `python -m tests.benchmarks.engine [--quick] [--json FILE] [--plot PNG]`.
+
+One thread per process throughout. Variants take turns, so that a busy machine is unfair to all of
+them alike, and the median of several turns counts. CPU-seconds are steadier than wall time; those
+of the Ray variant are of all its processes, Ray's own included.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from fedcome_ray import cluster, datasets, models
+from fedcome_ray.cluster import RayShards, ShardPool
+from fedcome_ray.config import Trial
+from fedcome_ray.device import tune_process
+from fedcome_ray.federation import run_round
+from fedcome_ray.methods.method import OnlyParams
+from fedcome_ray.plan import Machine
+from fedcome_ray.server import Server
+from fedcome_ray.shard import Shard
+from tests.benchmarks.processes import cpu_seconds, resident_bytes
+from tests.benchmarks.workloads import (
+    CIFAR10,
+    FEMNIST,
+    MNIST,
+    Workload,
+    dataloader_loop,
+    tuned_loop,
+)
+
+NUM_SHARDS = 2
+POPULATIONS = (1_000, 10_000, 100_000)
+VARIANTS = {
+    "engine": "engine, in process",
+    "ray": f"engine, {NUM_SHARDS} Ray shards",
+    "tuned": "tuned PyTorch loop",
+    "dataloader": "DataLoader loop",
+}
+
+
+class Cost(NamedTuple):
+    """Of a round."""
+
+    cpu: float
+    wall: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer clients and turns, 4 minutes")
+    parser.add_argument("--json", type=Path, help="where to write the results")
+    parser.add_argument("--plot", type=Path, help="where to draw them, as PNG")
+    options = parser.parse_args()
+
+    tune_process(num_threads=1)
+    workloads = [MNIST, FEMNIST, CIFAR10]
+    if options.quick:
+        workloads = [MNIST, replace(FEMNIST, cohort_size=16), replace(CIFAR10, cohort_size=2)]
+    with cluster.connected(None):
+        pool = ShardPool(Machine(NUM_SHARDS, cpus_per_shard=1.0))
+        scaling = {str(num): measure_population(num, pool) for num in POPULATIONS}
+        print_scaling(scaling)
+        results = {w.name: measure(w, pool, turns=3 if options.quick else 5) for w in workloads}
+        for name, result in results.items():
+            print_result(name, result)
+    if options.json:
+        options.json.write_text(json.dumps({**results, "population": scaling}, indent=2))
+    if options.plot:
+        draw(results, options.plot)
+
+
+def measure(workload: Workload, pool: ShardPool, turns: int) -> dict[str, Any]:
+    """Costs of a round of each variant, and what follows from them."""
+    received, step = OnlyParams(workload.start), workload.num_clients // workload.cohort_size
+    cohort = tuple(range(0, workload.cohort_size * step, step))  # half of it in each shard
+    shard = Shard(workload.trial, workload.population)
+    shards = RayShards(workload.trial, cluster.share(workload.population), pool)
+    variants: dict[str, Callable[[], object]] = {
+        "engine": lambda: shard.train(received, cohort, 0),
+        "ray": lambda: shards.train(received, cohort, 0),
+        "tuned": lambda: tuned_loop(workload),
+        "dataloader": lambda: dataloader_loop(workload),
+    }
+    shard.train(received, cohort[:1], 0)
+    shards.train(received, (cohort[0], cohort[-1]), 0)
+    costs: dict[str, list[Cost]] = {name: [] for name in variants}
+    peaks = []
+    for _ in range(turns):
+        peaks.append(matrix_product_peak())
+        for name, variant in variants.items():
+            clock = cpu_seconds if name == "ray" else time.process_time
+            costs[name].append(cost_of(variant, clock))
+    return summarise(workload, costs, max(peaks))
+
+
+def cost_of(
+    variant: Callable[[], object], clock: Callable[[], float], least_seconds: float = 1.0
+) -> Cost:
+    """Of one run; short ones are repeated, for the system counts CPU time in ticks of 10 ms."""
+    runs, cpu, begin = 0, clock(), time.perf_counter()
+    while runs == 0 or time.perf_counter() - begin < least_seconds:
+        variant()
+        runs += 1
+    wall = time.perf_counter() - begin
+    return Cost((clock() - cpu) / runs, wall / runs)
+
+
+def matrix_product_peak(size: int = 1024, repeats: int = 10) -> float:
+    """GFLOP/s per CPU-second of the best of some square products."""
+    a, b = torch.rand(size, size), torch.rand(size, size)
+    times = []
+    for _ in range(repeats):
+        begin = time.process_time()
+        a @ b
+        times.append(time.process_time() - begin)
+    return 2 * size**3 / min(times) / 1e9
+
+
+def summarise(workload: Workload, costs: dict[str, list[Cost]], peak: float) -> dict[str, Any]:
+    cpu = {name: median(cost.cpu for cost in turns) for name, turns in costs.items()}
+    wall = {name: median(cost.wall for cost in turns) for name, turns in costs.items()}
+    return {
+        "cohort_size": workload.cohort_size,
+        "cpu_seconds": cpu,
+        "wall_seconds": wall,
+        "cpu_ratio_dataloader": cpu["dataloader"] / cpu["engine"],
+        "cpu_ratio_tuned": cpu["tuned"] / cpu["engine"],
+        "ray_fraction": cpu["engine"] / cpu["ray"],
+        "gigaflops_per_second": {name: workload.gigaflops / cpu[name] for name in cpu},
+        "peak_gigaflops_per_second": peak,
+        "peak_fraction": workload.gigaflops / cpu["engine"] / peak,
+    }
+
+
+def print_result(name: str, result: dict[str, Any]) -> None:
+    print(f"\n{name}: a round of {result['cohort_size']} clients")
+    print(f"{'':28}{'CPU s':>9}{'wall s':>9}{'ratio':>8}{'GFLOP/s':>9}{'of peak':>9}")
+    for variant, title in VARIANTS.items():
+        cpu, speed = result["cpu_seconds"][variant], result["gigaflops_per_second"][variant]
+        print(
+            f"{title:28}{cpu:9.3f}{result['wall_seconds'][variant]:9.3f}"
+            f"{cpu / result['cpu_seconds']['engine']:8.2f}{speed:9.1f}"
+            f"{speed / result['peak_gigaflops_per_second']:9.0%}"
+        )
+
+
+def measure_population(num_clients: int, pool: ShardPool, rounds: int = 10) -> dict[str, float]:
+    """Cost of a round, without evaluation, of 100 clients out of so many, and memory in it."""
+    data = {"dataset": "synthetic", "num_clients": num_clients}
+    trial = Trial.model_validate({"data": data, "model": {"name": "logistic"}, "cohort_size": 100})
+    # Not kept in this process: from here on the population is in shared memory, once.
+    shards = RayShards(trial, cluster.share(datasets.load(trial.data)), pool)
+    population = shards.population
+    model = models.build(trial.model, population.feature_shape, population.num_classes)
+    server = Server(trial, model.init(trial.seed), num_clients)
+    run_round(server, shards, evaluate=False)
+    memory = []
+
+    def some_rounds() -> None:
+        for _ in range(rounds):
+            run_round(server, shards, evaluate=False)
+        memory.append(resident_bytes())
+
+    cost = cost_of(some_rounds, cpu_seconds)
+    return {
+        "cpu_seconds": cost.cpu / rounds,
+        "wall_seconds": cost.wall / rounds,
+        "resident_gigabytes": max(memory) / 2**30,
+    }
+
+
+def print_scaling(scaling: dict[str, dict[str, float]]) -> None:
+    print("\nsynthetic, 100 clients a round, in two Ray shards")
+    print(f"{'population':>12}{'CPU ms':>10}{'wall ms':>10}{'resident GB, all processes':>28}")
+    for num, result in scaling.items():
+        cpu, wall = 1e3 * result["cpu_seconds"], 1e3 * result["wall_seconds"]
+        print(f"{int(num):12,}{cpu:10.1f}{wall:10.1f}{result['resident_gigabytes']:28.2f}")
+
+
+def draw(results: dict[str, Any], path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, panels = pyplot.subplots(1, len(results), figsize=(4 * len(results), 3.2))
+    for panel, (name, result) in zip(np.atleast_1d(panels), results.items(), strict=True):
+        cpu = [result["cpu_seconds"][variant] for variant in VARIANTS]
+        bars = panel.barh(list(VARIANTS.values()), cpu, color=["C0", "C0", "C7", "C7"])
+        panel.bar_label(bars, [f"{c:.2f} s, {c / cpu[0]:.2f}x" for c in cpu], padding=3)
+        panel.set(title=name, xlabel="CPU-seconds per round", xlim=(0, 1.45 * max(cpu)))
+        panel.invert_yaxis()
+        panel.label_outer()
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+
+
+if __name__ == "__main__":
+    main()

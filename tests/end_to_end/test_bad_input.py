@@ -1,0 +1,75 @@
+"""A user's mistake: one clear message, exit code 2, no traceback, nothing started."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedcome_ray import run, tune
+
+GRID = ["--grid", "partial_participation"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--grid", "partial_partisipation"], "did you mean `partial_participation`?"),
+        (["--grid", "nowhere.yaml"], "cannot read `nowhere.yaml`"),
+        ([*GRID, "--profile", "quik"], "did you mean `quick`?"),
+        ([*GRID, "--set", "roundz=5"], "did you mean `rounds`?"),
+        ([*GRID, "--set", "local.lrr=5"], "local.lrr: there is no such setting"),
+        ([*GRID, "--set", "method.name=fedavgg"], "did you mean `fedavg`?"),
+        ([*GRID, "--set", "rounds=many"], "rounds: input should be a valid integer"),
+        ([*GRID, "--set", "rounds=0"], "rounds: input should be greater than 0, got `0`"),
+        ([*GRID, "--set", "rounds"], "expected `name=value`, got `rounds`"),
+        ([*GRID, "--set", "participation=0"], "participation: input should be greater than 0"),
+        ([*GRID, "--set", "participation=null", "--set", "cohort_size=51"], "population of 50"),
+        ([*GRID, "--set", "cohort_size=5"], "`participation` or `cohort_size`, not both"),
+        ([*GRID, "--set", "data.dataset=digit"], "did you mean `digits`?"),
+        ([*GRID, "--set", "model.name=conv4"], "conv4"),
+        ([*GRID, "--plugin", "nowhere.py"], "nowhere.py"),
+        ([*GRID, "--data-dir", "/nowhere"], "--data-dir: cannot read `/nowhere`"),
+        ([*GRID, "--address", "127.0.0.1:1"], "nothing listens at `127.0.0.1:1`"),
+        ([*GRID, "--address", "here"], "expected HOST:PORT or `auto`, got `here`"),
+        ([*GRID, "--tracking-uri", "http://127.0.0.1:1"], "no MLflow server answers"),
+        ([*GRID, "--tracking-uri", "somewhere"], "`somewhere` is not a URI"),
+    ],
+)
+def test_a_mistake_is_named_with_what_is_allowed(
+    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = tune.main([*arguments, "--output", str(tmp_path / "results")])
+    message = capsys.readouterr().err
+    assert code == 2
+    assert says in message
+    assert message.startswith("error: ")
+    assert len(message.splitlines()) < 20
+
+
+def test_an_output_folder_that_takes_no_files_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    assert tune.main([*GRID, "--output", str(tmp_path / "file" / "results")]) == 2
+    assert "--output: cannot write to" in capsys.readouterr().err
+
+
+def test_a_broken_grid_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grid = tmp_path / "mine.yaml"
+    grid.write_text("axes: [1, 2")
+    assert tune.main(["--grid", str(grid), "--output", str(tmp_path)]) == 2
+    assert "mine.yaml is not valid YAML" in capsys.readouterr().err
+    grid.write_text("description: d\nprofiles: {quick: {}}\naxis: {}\n")
+    assert tune.main(["--grid", str(grid), "--output", str(tmp_path)]) == 2
+    assert "axis: there is no such setting" in capsys.readouterr().err
+
+
+def test_a_model_that_is_none_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "model.safetensors").write_text(json.dumps({}))
+    where = ["--output", str(tmp_path / "results")]
+    assert run.main(["--init-model", str(tmp_path / "model.safetensors"), *where]) == 2
+    assert "--init-model: cannot read" in capsys.readouterr().err
+    assert run.main(["--init-model", str(tmp_path / "nothing"), *where]) == 2
+    assert "--init-model: cannot read" in capsys.readouterr().err

@@ -1,0 +1,164 @@
+"""The same federation in process and on Ray actors: the same bits."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import ray
+
+from fedcome_ray import datasets
+from fedcome_ray.config import Trial, parse_trial
+from fedcome_ray.federation import LocalShards
+from fedcome_ray.plan import Machine
+from fedcome_ray.population import Population
+from fedcome_ray.trial import TrialRun, read_lines, read_result
+
+pytestmark = pytest.mark.ray
+
+LOCAL = {"epochs": 2, "batch_size": 8, "lr": 0.1}
+
+
+def trial_of(method: str, sampler: str = "random", **settings: Any) -> Trial:
+    return parse_trial(
+        {
+            "data": {"dataset": "digits", "num_clients": 20},
+            "local": LOCAL,
+            "method": {"name": method},
+            "sampler": {"name": sampler},
+            "participation": 0.4,
+            "rounds": 5,
+            **settings,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def population() -> Population:
+    return datasets.load(trial_of("fedavg").data)
+
+
+@pytest.fixture(scope="module")
+def shared(cluster: Any, population: Population) -> Any:
+    return cluster.share({"digits": population})["digits"]
+
+
+@pytest.fixture(scope="module")
+def pools(cluster: Any) -> Any:
+    """Pools of one, two and three shards, started once."""
+    return {n: cluster.ShardPool(Machine(n, cpus_per_shard=0.1)) for n in (1, 2, 3)}
+
+
+def run_to_the_end(run: TrialRun) -> tuple[str, list[dict[str, float]]]:
+    while not run.is_finished:
+        run.advance(60)
+    run.finish()
+    result = read_result(run.folder)
+    assert result is not None
+    return result["params_sha256"], [line["metrics"] for line in read_lines(run.folder)]
+
+
+def comparable(metrics: list[dict[str, float]]) -> list[dict[str, float]]:
+    """Without what measures time."""
+    return [{k: v for k, v in line.items() if "seconds" not in k} for line in metrics]
+
+
+@pytest.mark.parametrize("sampler", ["random", "similarity"])
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedfv", "fedcome"])
+def test_the_number_of_shards_does_not_change_a_bit(
+    method: str,
+    sampler: str,
+    cluster: Any,
+    population: Population,
+    shared: Any,
+    pools: Any,
+    tmp_path: Path,
+) -> None:
+    trial = trial_of(method, sampler)
+    in_process = TrialRun(trial, population, LocalShards(trial, population), tmp_path / "local")
+    digest, metrics = run_to_the_end(in_process)
+    for num_shards, pool in pools.items():
+        shards = cluster.RayShards(trial, shared, pool)
+        run = TrialRun(trial, population, shards, tmp_path / str(num_shards))
+        on_ray, metrics_on_ray = run_to_the_end(run)
+        assert on_ray == digest
+        assert comparable(metrics_on_ray) == comparable(metrics)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
+def test_the_death_of_a_shard_does_not_change_a_bit(
+    method: str,
+    cluster: Any,
+    population: Population,
+    shared: Any,
+    pools: Any,
+    tmp_path: Path,
+) -> None:
+    trial = trial_of(method, rounds=6)
+    undisturbed = TrialRun(trial, population, LocalShards(trial, population), tmp_path / "local")
+    digest, metrics = run_to_the_end(undisturbed)
+
+    pool = pools[2]
+    shards = cluster.RayShards(trial, shared, pool)
+    run = TrialRun(trial, population, shards, tmp_path / "disturbed")
+    for _ in range(3):
+        run._add(run._run_round())
+    run.checkpoint()
+    run._add(run._run_round())  # to be repeated: the checkpoint does not know it
+    ray.kill(pool.actors[1])
+    on_ray, metrics_on_ray = run_to_the_end(run)
+
+    assert run.recoveries >= 1
+    assert on_ray == digest
+    assert comparable(metrics_on_ray) == comparable(metrics)
+
+
+def test_partitions_of_one_dataset_share_its_examples(cluster: Any) -> None:
+    coarse, fine = (
+        datasets.parse({"dataset": "digits", "partition": {"classes": classes}})
+        for classes in (2, 4)
+    )
+    one = datasets.load(coarse)
+    other = datasets.load(fine)._replace(train=one.train, test=one.test)
+    shared = cluster.share({"one": one, "other": other})
+    assert shared["one"].examples == shared["other"].examples
+    fetched = shared["one"].fetch()
+    assert np.array_equal(fetched.train.examples.x, one.train.examples.x)
+    assert not fetched.train.examples.x.flags.owndata
+
+
+def test_training_leaves_the_shared_population_as_it_was(
+    cluster: Any, shared: Any, pools: Any, tmp_path: Path
+) -> None:
+    def digest() -> str:
+        examples = shared.fetch().train.examples
+        content = b"".join(np.ascontiguousarray(array).tobytes() for array in examples)
+        return hashlib.sha256(content).hexdigest()
+
+    before = digest()
+    trial = trial_of("feddc")
+    shards = cluster.RayShards(trial, shared, pools[2])
+    run_to_the_end(TrialRun(trial, shards.population, shards, tmp_path))
+    assert digest() == before
+
+
+def test_an_error_of_a_client_keeps_its_type_and_names_the_clients(
+    cluster: Any, population: Population, shared: Any, pools: Any, tmp_path: Path
+) -> None:
+    from fedcome_ray.errors import DivergenceError
+
+    trial = trial_of("fedavg", local={**LOCAL, "lr": 1e30, "lr_decay": 1.0})
+    shards = cluster.RayShards(trial, shared, pools[2])
+    run = TrialRun(trial, population, shards, tmp_path)
+    with pytest.raises(DivergenceError, match=r"round 0: the updates of clients \[\d"):
+        run.advance(60)
+
+
+def test_a_machine_that_no_node_can_host_is_refused(cluster: Any) -> None:
+    from fedcome_ray.errors import UserError
+
+    with pytest.raises(UserError, match="no node can host a bundle of 1000 CPU"):
+        cluster.check_feasible(Machine(1, cpus_per_shard=1000))
+    with pytest.raises(UserError, match=r"0\.25 GPU"):
+        cluster.check_feasible(Machine(1, cpus_per_shard=0.1, gpus_per_shard=0.25))

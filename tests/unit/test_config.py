@@ -1,0 +1,133 @@
+"""One trial: its identity, its cohorts, and the words with which mistakes are refused."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from fedcome_ray.config import LocalConfig, Trial, parse_trial
+from fedcome_ray.errors import ConfigError
+
+SETTINGS: dict[str, Any] = {
+    "data": {"dataset": "digits", "num_clients": 20},
+    "method": {"name": "fedprox", "mu": 0.1},
+    "participation": 0.5,
+    "seed": 3,
+}
+
+
+class TestKey:
+    def test_the_order_of_settings_does_not_matter(self) -> None:
+        other = {name: SETTINGS[name] for name in reversed(SETTINGS)}
+        other["method"] = {"mu": 0.1, "name": "fedprox"}
+        assert parse_trial(other).key == parse_trial(SETTINGS).key
+
+    def test_a_default_that_is_written_out_does_not_matter(self) -> None:
+        explicit = {**SETTINGS, "sampler": {"name": "random"}, "eval_every": 1}
+        assert parse_trial(explicit).key == parse_trial(SETTINGS).key
+
+    def test_an_int_and_the_equal_float_are_the_same_setting(self) -> None:
+        one, other = (parse_trial({"local": {"lr": lr}}) for lr in (1, 1.0))
+        assert one.key == other.key
+
+    @pytest.mark.parametrize(
+        "change",
+        [{"seed": 4}, {"rounds": 7}, {"local": {"lr": 0.051}}, {"method": {"name": "fedavg"}}],
+    )
+    def test_every_setting_matters(self, change: dict[str, Any]) -> None:
+        assert parse_trial({**SETTINGS, **change}).key != parse_trial(SETTINGS).key
+
+    def test_another_process_finds_the_same_key(self) -> None:
+        code = f"from fedcome_ray.config import parse_trial; print(parse_trial({SETTINGS!r}).key)"
+        answer = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert answer.stdout.strip() == parse_trial(SETTINGS).key
+
+    def test_a_trial_that_travelled_as_json_is_the_same(self) -> None:
+        trial = parse_trial({**SETTINGS, "seed": 2**63, "local": {"lr": 0.1 + 0.2}})
+        assert Trial.model_validate_json(trial.model_dump_json()).key == trial.key
+
+    def test_the_folder_name_is_safe_as_a_path(self) -> None:
+        name = parse_trial(SETTINGS).folder_name
+        assert name.startswith("fedprox-p0.5-random-s3-")
+        assert not set(name) & set("/\\ :*?[]")
+
+
+class TestCohort:
+    @pytest.mark.parametrize(
+        ("settings", "num_clients", "size"),
+        [
+            ({}, 50, 50),
+            ({"participation": 0.1}, 50, 5),
+            ({"participation": 0.29}, 100, 29),  # 28.999999999999996 in floating point
+            ({"participation": 0.001}, 50, 1),
+            ({"participation": 1.0}, 7, 7),
+            ({"cohort_size": 3}, 50, 3),
+            ({"cohort_size": 50}, 50, 50),
+            ({}, 1, 1),
+        ],
+    )
+    def test_the_size_follows_from_the_population(
+        self, settings: dict[str, Any], num_clients: int, size: int
+    ) -> None:
+        assert parse_trial(settings).cohort_size_of(num_clients) == size
+
+    def test_a_cohort_above_the_population_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match="at most the population of 20 clients, got 21"):
+            parse_trial({"data": SETTINGS["data"], "cohort_size": 21})
+
+    def test_a_share_and_a_size_together_are_refused(self) -> None:
+        with pytest.raises(ConfigError, match=r"not both \(got 0.5 and 5\)"):
+            parse_trial({"participation": 0.5, "cohort_size": 5})
+
+
+class TestLocal:
+    def test_full_means_one_batch_of_all_examples(self) -> None:
+        assert parse_trial({"local": {"batch_size": "full"}}).local.batch_size is None
+
+    def test_the_first_round_is_undecayed(self) -> None:
+        local = LocalConfig(lr=0.1, lr_decay=0.5)
+        assert [local.lr_at(n) for n in range(3)] == [0.1, 0.05, 0.025]
+
+
+class TestEvaluation:
+    def test_the_last_round_is_always_evaluated(self) -> None:
+        trial = parse_trial({"rounds": 10, "eval_every": 4})
+        assert [n for n in range(10) if trial.is_evaluated(n)] == [3, 7, 9]
+
+    def test_training_examples_are_evaluated_only_if_asked_for(self) -> None:
+        assert not parse_trial({}).is_train_evaluated(0)
+        trial = parse_trial({"eval_train_every": 2})
+        assert [n for n in range(5) if trial.is_train_evaluated(n)] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"roundz": 5}, "roundz: there is no such setting; did you mean `rounds`?"),
+        ({"local": {"lrr": 1}}, "local.lrr: there is no such setting; did you mean `lr`?"),
+        ({"local": {"lr": 0}}, "local.lr: input should be greater than 0, got `0`"),
+        ({"local": {"lr": float("inf")}}, "local.lr: input should be a finite number"),
+        ({"local": {"lr": [0.1, 0.2]}}, "local.lr: input should be a valid number"),
+        ({"local": 5}, "local: input should be a valid dictionary or instance of LocalConfig"),
+        ({"seed": -1}, "seed: input should be greater than or equal to 0, got `-1`"),
+        ({"participation": 1.5}, "participation: input should be less than or equal to 1"),
+        ({"method": {"name": "fedavgg"}}, "did you mean `fedavg`?"),
+        ({"method": "fedavg", "rounds": 0}, "rounds: input should be greater than 0, got `0`"),
+        ({"data": {"dataset": "digit"}}, "did you mean `digits`?"),
+    ],
+)
+def test_a_mistake_is_named_by_field_value_and_what_is_allowed(
+    settings: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_trial(settings)
+    assert says in str(error.value)
+
+
+def test_all_mistakes_are_named_at_once() -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_trial({"rounds": 0, "seed": -1, "colour": "red"})
+    assert len(str(error.value).splitlines()) == 3

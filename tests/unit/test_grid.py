@@ -1,0 +1,191 @@
+"""From a grid file to trials: what wins over what, and what is refused."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcome_ray import grid
+from fedcome_ray.errors import ConfigError, GridError
+from fedcome_ray.grid import Grid, assign, expand, parse_overrides
+
+
+def assigned(settings: dict[str, Any], *values: tuple[str, Any]) -> dict[str, Any]:
+    assign(settings, values)
+    return settings
+
+
+def grid_of(**parts: Any) -> Grid:
+    return Grid.model_validate({"description": "d", "profiles": {"quick": {}}, **parts})
+
+
+class TestAssign:
+    def test_a_dotted_name_makes_the_folders_on_its_way(self) -> None:
+        assert assigned({}, ("a.b.c", 1)) == {"a": {"b": {"c": 1}}}
+
+    def test_neighbours_stay(self) -> None:
+        assert assigned({"a": {"b": 1}}, ("a.c", 2)) == {"a": {"b": 1, "c": 2}}
+
+    def test_the_later_value_wins(self) -> None:
+        assert assigned({}, ("a", 1), ("a", 2)) == {"a": 2}
+
+    def test_another_name_drops_the_settings_of_the_old_one(self) -> None:
+        settings = {"method": {"name": "fedprox", "mu": 0.1}}
+        assert assigned(settings, ("method.name", "fedavg")) == {"method": {"name": "fedavg"}}
+
+    def test_the_same_name_keeps_its_settings(self) -> None:
+        settings = {"method": {"name": "fedprox", "mu": 0.1}}
+        assert assigned(settings, ("method.name", "fedprox"))["method"]["mu"] == 0.1
+
+    def test_another_dataset_drops_the_settings_of_the_old_one(self) -> None:
+        settings = {"data": {"dataset": "cifar10", "num_clients": 100}}
+        changed = assigned(settings, ("data.dataset", "digits"), ("data.num_clients", 5))
+        assert changed == {"data": {"dataset": "digits", "num_clients": 5}}
+
+    def test_a_value_is_copied_so_that_trials_do_not_share_it(self) -> None:
+        method = {"name": "fedprox"}
+        assigned({}, ("method", method), ("method.mu", 1.0))
+        assert method == {"name": "fedprox"}
+
+    def test_a_plain_value_has_no_settings_of_its_own(self) -> None:
+        with pytest.raises(ConfigError, match="`rounds` has no settings of its own, it is `5`"):
+            assigned({"rounds": 5}, ("rounds.max", 3))
+
+    def test_a_case_is_several_settings_at_once(self) -> None:
+        case = {"rounds": 3, "local.lr": 0.1}
+        assert assigned({}, ("case", case)) == {"rounds": 3, "local": {"lr": 0.1}}
+
+    def test_a_case_that_is_one_value_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match="case: expected settings by name, got `3`"):
+            assigned({}, ("case", 3))
+
+
+class TestExpand:
+    def test_trials_are_the_product_of_the_axes_in_their_order(self) -> None:
+        trials = expand(grid_of(axes={"rounds": [1, 2], "seed": [0, 1]}), "quick")
+        points = [(trial.rounds, trial.seed) for trial in trials]
+        assert points == [(1, 0), (1, 1), (2, 0), (2, 1)]
+
+    def test_a_profile_replaces_settings_and_axes(self) -> None:
+        small = {"set": {"rounds": 3}, "axes": {"seed": [7]}}
+        chosen = grid_of(base={"rounds": 9}, axes={"seed": [0, 1]}, profiles={"quick": small})
+        (trial,) = expand(chosen, "quick")
+        assert (trial.rounds, trial.seed) == (3, 7)
+
+    def test_a_profile_can_add_an_axis(self) -> None:
+        chosen = grid_of(profiles={"quick": {"axes": {"seed": [1, 2]}}})
+        assert [trial.seed for trial in expand(chosen, "quick")] == [1, 2]
+
+    def test_an_override_replaces_an_axis(self) -> None:
+        trials = expand(grid_of(axes={"seed": [0, 1, 2]}), "quick", [("seed", 5)])
+        assert [trial.seed for trial in trials] == [5]
+
+    def test_an_override_wins_over_every_point(self) -> None:
+        cases = [{"rounds": 1, "seed": 0}, {"rounds": 2, "seed": 1}]
+        trials = expand(grid_of(axes={"case": cases}), "quick", [("rounds", 9)])
+        assert [trial.rounds for trial in trials] == [9, 9]
+
+    def test_points_that_an_override_makes_equal_are_one_trial(self) -> None:
+        axes = {"method": [{"name": "fedprox", "mu": 0.1}, {"name": "fedprox", "mu": 1.0}]}
+        assert len(expand(grid_of(axes=axes), "quick", [("method.mu", 0.5)])) == 1
+
+    def test_points_that_are_written_twice_are_one_trial(self) -> None:
+        assert len(expand(grid_of(axes={"seed": [1, 1, 2]}), "quick")) == 2
+
+    def test_the_trials_do_not_change_the_grid(self) -> None:
+        chosen = grid_of(base={"local": {"lr": 0.1}}, axes={"local.lr": [0.2]})
+        expand(chosen, "quick")
+        assert chosen.base == {"local": {"lr": 0.1}}
+
+    def test_an_axis_without_values_is_refused(self) -> None:
+        with pytest.raises(ValueError, match=r"axes\.seed"):
+            grid_of(axes={"seed": []})
+
+    def test_a_bad_point_is_named_by_its_number(self) -> None:
+        with pytest.raises(GridError, match=r"trial 2 of the grid:\nrounds: .*got `-1`"):
+            expand(grid_of(axes={"rounds": [1, -1]}), "quick")
+
+    def test_an_unknown_profile_is_named_with_the_nearest(self) -> None:
+        with pytest.raises(GridError, match="no profile `quik`; did you mean `quick`"):
+            expand(grid_of(), "quik")
+
+
+class TestLoad:
+    def write(self, folder: Path, text: str) -> str:
+        path = folder / "mine.yaml"
+        path.write_text(text)
+        return str(path)
+
+    def test_a_file_of_the_users_own_is_a_grid_like_ours(self, tmp_path: Path) -> None:
+        file = self.write(tmp_path, "description: d\nprofiles: {quick: {}}\naxes: {seed: [1, 2]}")
+        assert len(expand(grid.load(file), "quick")) == 2
+
+    @pytest.mark.parametrize(
+        ("text", "says"),
+        [
+            ("description: d\n\tprofiles: {}\n", "mine.yaml is not valid YAML"),
+            ("", "mine.yaml is not a grid:\ngrid: "),
+            ("[1, 2]", "mine.yaml is not a grid"),
+            ("description: d\nprofiles: {quick: {}}\naxes: {seed: []}", "axes.seed: "),
+            ("description: d\nprofiles: {quick: {}}\naxes: {seed: 1}", "axes.seed: "),
+            ("description: d\nprofiles: {quick: {}}\naxes: {1: [1]}", "axes.1"),
+            ("description: d\nprofiles: {quick: {axes: {seed: []}}}", "profiles.quick.axes.seed"),
+            ("description: d", "profiles: field required"),
+            ("description: d\nprofile: {}", "no such setting; did you mean `profiles`?"),
+        ],
+    )
+    def test_what_is_no_grid_is_told_why(self, tmp_path: Path, text: str, says: str) -> None:
+        with pytest.raises(GridError) as error:
+            grid.load(self.write(tmp_path, text))
+        assert says in str(error.value)
+
+    def test_bytes_that_are_no_text_are_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "mine.yaml").write_bytes(b"\xff\xfe\x00")
+        with pytest.raises(GridError, match=r"mine\.yaml is not valid YAML"):
+            grid.load(str(tmp_path / "mine.yaml"))
+
+
+class TestOverrides:
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("a=3", 3),
+            ("a=0.5", 0.5),
+            ("a=true", True),
+            ("a=null", None),
+            ("a=", None),
+            ("a=digits", "digits"),
+            ("a=[1, [2, 3]]", [1, [2, 3]]),
+            ("a={name: fedprox, mu: 0.1}", {"name": "fedprox", "mu": 0.1}),
+            ("a=npz:x=y.npz", "npz:x=y.npz"),
+        ],
+    )
+    def test_values_have_the_type_that_they_look_like(self, text: str, value: object) -> None:
+        assert parse_overrides([text]) == [("a", value)]
+
+    def test_a_power_of_ten_needs_no_dot_although_yaml_wants_one(self) -> None:
+        (trial,) = expand(grid_of(), "quick", parse_overrides(["local.lr=1e-3"]))
+        assert trial.local.lr == 0.001
+
+    def test_settings_of_a_default_need_not_name_it(self) -> None:
+        (trial,) = expand(grid_of(), "quick", parse_overrides(["model.hidden=[7]"]))
+        assert trial.model.model_dump()["hidden"] == (7,)
+
+    def test_not_a_number_is_a_number_here_and_refused_by_the_trial(self) -> None:
+        ((_, value),) = parse_overrides(["local.lr=.nan"])
+        assert math.isnan(value)
+        with pytest.raises(GridError, match=r"local\.lr: .*finite"):
+            expand(grid_of(), "quick", [("local.lr", value)])
+
+    @pytest.mark.parametrize("text", ["rounds", "=5", "rounds=[1", "rounds=\t- 1"])
+    def test_what_is_no_setting_is_refused_with_its_text(self, text: str) -> None:
+        with pytest.raises(ConfigError, match="--set"):
+            parse_overrides([text])
+
+
+def test_flat_names_are_those_that_assign_takes() -> None:
+    settings = {"a": 1, "b": {"c": [2], "d": {"e": None}}}
+    flat = grid.flatten(settings)
+    assert flat == {"a": 1, "b.c": [2], "b.d.e": None}
+    assert assigned({}, *flat.items()) == settings

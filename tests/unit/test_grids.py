@@ -1,0 +1,68 @@
+"""The grid files that we ship: they make the trials that their tables need."""
+
+from math import prod
+
+import pytest
+
+from fedcome_ray import grid, methods
+
+# Of the profiles quick, mini and paper.
+EXPECTED = {
+    "client_loss": (6, 6, 2 * 3 * 3),
+    "controls": (10, 10, 10 * 3),
+    "fairness": (4, 2, 3 * 2 * 3),
+    "full_participation": (7, 7, 4 * 7 * 3),
+    "heterogeneity": (21, 21, 7 * 3 * 3),
+    "partial_participation": (56, 56, 7 * 2 * 4 * 3),
+    "scaling": (6, 9, 3 * 3),
+    "search": (36, 36, 1 + 3 + 1 + 3 + 6 * 4 + 3 + 1),
+    "sensitivity": (25, 9, 5 * 5 * 3),
+}
+EMBEDDED = {"digits", "synthetic"}
+every_grid = pytest.mark.parametrize("name", grid.grid_names())
+
+
+def test_every_grid_is_counted_here() -> None:
+    assert grid.grid_names() == sorted(EXPECTED)
+
+
+@every_grid
+def test_the_profiles_are_the_ones_that_the_help_names(name: str) -> None:
+    assert set(grid.load(name).profiles) == set(grid.PROFILES)
+
+
+@every_grid
+@pytest.mark.parametrize(("column", "profile"), list(enumerate(grid.PROFILES)))
+def test_a_profile_makes_the_expected_number_of_trials(
+    name: str, column: int, profile: str
+) -> None:
+    trials = grid.expand(grid.load(name), profile)
+    assert len(trials) == EXPECTED[name][column]
+    assert len({trial.folder_name for trial in trials}) == len(trials)
+
+
+@every_grid
+def test_no_two_points_of_a_grid_are_the_same_trial(name: str) -> None:
+    chosen = grid.load(name)
+    num_points = prod(len(values) for values in chosen.axes.values())
+    assert len(grid.expand(chosen, "paper")) == num_points
+
+
+@every_grid
+def test_quick_needs_no_download(name: str) -> None:
+    trials = grid.expand(grid.load(name), "quick")
+    assert {trial.data.dataset for trial in trials} <= EMBEDDED
+
+
+@pytest.mark.parametrize("name", ["full_participation", "heterogeneity", "partial_participation"])
+def test_a_table_has_a_row_for_each_method_of_the_paper(name: str) -> None:
+    trials = grid.expand(grid.load(name), "paper")
+    rows = dict.fromkeys(trial.name.split("-")[0] for trial in trials)
+    assert tuple(rows) == methods.PAPER
+
+
+@every_grid
+def test_every_grid_says_in_one_line_what_it_is_for(name: str) -> None:
+    description = grid.load(name).description
+    assert 0 < len(description) <= 100
+    assert "\n" not in description
