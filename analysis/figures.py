@@ -116,23 +116,16 @@ def conflicts(study: Study) -> Figure | None:
     if before.empty or before.groupby(["panel", "label"]).ngroups > MOST_CURVES:
         return None
     figure, axes = _subplots(2, height=2.4)
-    for table, words in ((before, "before"), (after, "after")):
+    for axis, table in ((axes[0], before), (axes[0], after), (axes[1], ratio)):
         for look, (title, own) in zip(style.ANONYMOUS, _groups(table), strict=False):
-            axes[0].plot(
-                own["round"] + 1,
-                own["mean"],
-                color=look.colour,
-                alpha=1.0 if words == "before" else 0.5,
-                label=title if words == "before" else None,
-                linestyle=look.line,
+            label = title if table is before else None
+            axis.plot(
+                own["round"] + 1, own["mean"], color=look.colour, linestyle=look.line, label=label
             )
+        axis.set_xlabel("round")
     axes[0].set_title("conflicting pairs: above before, at zero after the consensus")
-    axes[0].set_xlabel("round")
-    for look, (_, own) in zip(style.ANONYMOUS, _groups(ratio), strict=False):
-        axes[1].plot(own["round"] + 1, own["mean"], color=look.colour)
     axes[1].axhline(1.0, color="black", linewidth=0.8, linestyle=":")
     axes[1].set_title("length of the server's step, FedAvg's = 1")
-    axes[1].set_xlabel("round")
     _legend(figure, axes[0])
     return figure
 

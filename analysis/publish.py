@@ -12,6 +12,7 @@ from analysis import claims, figures, render, report, results, scores, tables
 from analysis.report import Section
 from analysis.study import LAYOUTS, Study, open_study
 from analysis.tables import Table, TextTable
+from fedcome_ray.errors import UserError
 from fedcome_ray.provenance import provenance
 
 WRITERS = {"md": render.markdown, "csv": render.csv, "tex": render.latex}
@@ -33,11 +34,19 @@ def publish(client: MlflowClient, request: Request, *, log: bool) -> Iterator[st
     """Write the files; yields lines that tell what was done."""
     sections = []
     for grid, experiment_id in sorted(request.grids.items(), key=_in_order):
-        study = open_study(client, experiment_id, request.profile)
+        try:
+            study = open_study(client, experiment_id, request.profile)
+        except UserError as error:
+            if request.name != "all":
+                raise
+            yield f"{grid}: left out; {error}"
+            continue
         section = Section(study, _tables(study, request.at), list(figures.draw(study)))
         files = [*_write_tables(section.tables, request), *_write_figures(section, request.output)]
         sections.append((section, files))
         yield f"{grid}: {tables.caption_of(study)}"
+    if not sections:
+        raise UserError(f"--profile: no grid has the profile `{request.profile}`")
     shared = _write_claims_and_report([section for section, _ in sections], request)
     if log:
         for section, files in sections:

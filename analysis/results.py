@@ -41,6 +41,7 @@ TRIAL_COLUMNS = [
 USED_METRICS = re.compile(r"(accuracy|loss|conflicts|seconds)/.+|server/(step_ratio|drift)")
 
 
+NEEDED_METRICS = ["accuracy/test", "seconds/round", "seconds/evaluate"]
 NO_ROWS = pd.DataFrame({"run_id": []})
 
 
@@ -96,7 +97,9 @@ def load(client: MlflowClient, experiment_id: str) -> pd.DataFrame:
     runs = _search_all(client, experiment_id, "trial")
     # The newest run of a trial counts, should a store have been filled twice.
     newest = {run.data.tags["fedcome.trial_key"]: run for run in reversed(runs)}
-    return pd.concat([_trial_rows(client, run) for run in newest.values()], ignore_index=True)
+    frame = pd.concat([_trial_rows(client, run) for run in newest.values()], ignore_index=True)
+    # If no trial got as far as a round, there is no column; NaN says the same.
+    return frame.reindex(columns=frame.columns.union(NEEDED_METRICS, sort=False))
 
 
 def load_artifacts(client: MlflowClient, frame: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -22,20 +22,14 @@ PARAMS = (
     "seed",
 )
 METRICS = ("accuracy/test", "accuracy/worst_decile", "loss/test", "seconds/round")
-CHARTS = {
-    "accuracy/test": "Test accuracy",
-    "loss/test": "Test loss",
-    "accuracy/worst_decile": "Accuracy of the worst 10 % of clients",
-    "conflicts/opposed": "Clients opposed to the server's step",
-}
-GROUPS = ("method.name", "sampler.name", "participation")
+CHARTS = ("accuracy/test", "loss/test", "accuracy/worst_decile", "conflicts/opposed")
 
 
 def saved_view_tags() -> dict[str, str]:
-    """Tags for an experiment: a table sorted by accuracy, and curves averaged over seeds."""
+    """Tags for an experiment: trials by accuracy, and curves that average a method's trials."""
     return {
         f"{TAG}{TABLE}": _envelope("Trials by accuracy", _table()),
-        f"{TAG}{CURVES}": _envelope("Curves by method", _curves()),
+        f"{TAG}{CURVES}": _envelope("Mean curves by method", _curves()),
     }
 
 
@@ -47,7 +41,7 @@ def view_url(server: str, experiment_id: str, view: str) -> str:
 
 def _table() -> dict[str, Any]:
     columns = [f"params.`{name}`" for name in PARAMS] + [f"metrics.`{name}`" for name in METRICS]
-    return {**_trials_by_accuracy(), "selectedColumns": columns, "columnOrder": []}
+    return {**_trials_by_accuracy(), "selectedColumns": columns, "columnOrder": columns}
 
 
 def _curves() -> dict[str, Any]:
@@ -57,7 +51,7 @@ def _curves() -> dict[str, Any]:
         "selectedColumns": ["metrics.`accuracy/test`"],
         "groupBy": {
             "aggregateFunction": "average",
-            "groupByKeys": [{"mode": "param", "groupByData": name} for name in GROUPS],
+            "groupByKeys": [{"mode": "param", "groupByData": "method.name"}],
         },
         "useGroupedValuesInCharts": True,
         # Our section comes first, and stays there only if the page believes that somebody moved it.
@@ -85,7 +79,6 @@ def _line_chart(metric: str, section: str) -> dict[str, Any]:
         "metricSectionId": section,
         "metricKey": metric,
         "selectedMetricKeys": [metric],
-        "displayName": CHARTS[metric],
         "xAxisKey": "step",
         "xAxisScaleType": "linear",
         "scaleType": "linear",

@@ -8,6 +8,7 @@ from mlflow import MlflowClient
 
 from analysis.__main__ import main
 from analysis.results import newest_launch
+from tests.analysis.conftest import log_trial, trial
 
 # MLflow's own use of SQLAlchemy.
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
@@ -57,12 +58,27 @@ def test_one_grid_and_one_format(store: str, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.html"))
 
 
+def test_a_grid_whose_trials_all_failed_at_once_is_shown_as_such(
+    store: str, tmp_path: Path
+) -> None:
+    client = MlflowClient(store)
+    experiment = client.create_experiment("hopeless")
+    log_trial(client, experiment, trial("fedcome", 0, grid="hopeless", status="FAILED"), tmp_path)
+    command = ["--grid", "hopeless", "--tracking-uri", store, "--output", str(tmp_path)]
+    assert main([*command, "--no-log"]) == 0
+    client.delete_experiment(experiment)
+    text = (tmp_path / "tables" / "hopeless.md").read_text(encoding="utf-8")
+    assert "| FedCOME |  | failed |" in text
+    assert "0 of 1 trials finished; 1 failed" in text
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--grid", "fairnes"], "did you mean `fairness`?"),
         (["--grid", "sensitivity"], "`sensitivity` is not in this store"),
         (["--grid", "fairness", "--profile", "papers"], "did you mean `paper`?"),
+        (["--grid", "all", "--profile", "mini"], "no grid has the profile `mini`"),
         (["--grid", "all", "--tracking-uri", "sqlite:////nowhere/mlflow.db"], "there is no store"),
         (["--grid", "all", "--tracking-uri", "http://127.0.0.1:1"], "no MLflow server answers"),
         (["--grid", "all", "--tracking-uri", "nonsense"], "is not a URI"),
