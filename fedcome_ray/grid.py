@@ -45,6 +45,8 @@ class Grid(Hyperparameters):
     base: Settings = Field(default_factory=dict)
     axes: Axes = Field(default_factory=dict)
     profiles: dict[str, Profile]
+    space: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """Ranges of the settings of methods, see `fedcome_ray.search`."""
 
 
 def grid_folder() -> Path:

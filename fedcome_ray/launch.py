@@ -13,6 +13,7 @@ from typing import Any
 
 import ray
 from ray import tune
+from ray.tune.schedulers import ASHAScheduler
 from rich.console import Console
 from rich.table import Table
 
@@ -50,6 +51,7 @@ class Request:
     timing: bool = False
     trace: bool = False
     best: Path | None = None
+    asha: bool = False  # stop the worse trials early
     name: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
 
     @property
@@ -83,6 +85,7 @@ class Outcome:
     num_pending: int
     finished: set[str] = field(default_factory=set)  # trial keys
     failures: dict[str, str] = field(default_factory=dict)  # trial key -> why
+    stopped: set[str] = field(default_factory=set)  # trial keys: early, for others did better
     phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds of all rounds by phase."""
     outside: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -90,12 +93,17 @@ class Outcome:
     slot_seconds: float = 0.0  # wall time of the grid times the trials that ran at once
 
     @property
+    def ended(self) -> set[str]:
+        """The trials that are over, one way or the other."""
+        return self.finished | self.stopped | set(self.failures)
+
+    @property
     def exit_code(self) -> int:
-        return cli.OK if len(self.finished) == self.num_pending else cli.FAILED
+        return cli.FAILED if self.failures or self.is_interrupted else cli.OK
 
     @property
     def is_interrupted(self) -> bool:
-        return len(self.finished) + len(self.failures) < self.num_pending
+        return len(self.ended) < self.num_pending
 
     @property
     def overhead(self) -> float:
@@ -181,7 +189,9 @@ def run_trials(
                 ),
                 param_space={"spec": tune.grid_search(specs)},
                 tune_config=tune.TuneConfig(
-                    max_concurrent_trials=layout.concurrent, reuse_actors=True
+                    max_concurrent_trials=layout.concurrent,
+                    reuse_actors=True,
+                    scheduler=early_stopping(trials) if request.asha else None,
                 ),
                 run_config=tune.RunConfig(
                     name="trials",
@@ -196,6 +206,19 @@ def run_trials(
         shutil.rmtree(scratch, ignore_errors=True)
     outcome.slot_seconds = (time.monotonic() - start) * layout.concurrent
     listener.close()
+
+
+def early_stopping(trials: Sequence[Trial]) -> ASHAScheduler:
+    """Successive halving: at 1/9 and 1/3 of the rounds only the best third goes on."""
+    rounds = max(trial.rounds for trial in trials)
+    return ASHAScheduler(
+        time_attr="rounds_done",
+        metric="accuracy",
+        mode="max",
+        max_t=rounds + 1,  # a trial that gets there ends by itself
+        grace_period=max(1, rounds // 9),
+        reduction_factor=3,
+    )
 
 
 class Listener(tune.Callback):
@@ -249,6 +272,13 @@ class Listener(tune.Callback):
         elif result["done"]:
             self._end(own, "FINISHED")
 
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        own = self._own(trial)
+        if self._request.asha and own.key not in self.outcome.ended:
+            self.outcome.stopped.add(own.key)
+            self._progress.ended(own, "stopped")
+            self._tracker.trial_ended(own, "KILLED", self._request.folder(own))
+
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         cause = str(trial.get_pickled_error() or "").strip().splitlines()[-1:]
         why = f"its process died more than {MAX_DEATHS} times: {' '.join(cause)}"
@@ -256,7 +286,7 @@ class Listener(tune.Callback):
 
     def close(self) -> None:
         """Mark the trials that were interrupted."""
-        for key in self._started - self.outcome.finished - set(self.outcome.failures):
+        for key in self._started - self.outcome.ended:
             trial = self._trials[key]
             self._progress.ended(trial, "interrupted")
             self._tracker.trial_ended(trial, "KILLED", self._request.folder(trial))
@@ -348,7 +378,9 @@ def conclude(request: Request, outcome: Outcome, tracker: Tracker, out: Console)
     if tracker.problem is not None:
         lost = "nothing is lost, the same command mirrors the results again"
         cli.say(out, f"MLflow: {tracker.problem}; {lost}", "yellow")
-    missing = outcome.num_pending - len(outcome.finished)
+    if outcome.stopped:
+        cli.say(out, f"{len(outcome.stopped)} trials were stopped early: others did better")
+    missing = outcome.num_pending - len(outcome.finished) - len(outcome.stopped)
     if missing:
         cli.say(out, f"{missing} trials are not finished; the same command goes on")
         cli.say(out, f"log        {request.log}")

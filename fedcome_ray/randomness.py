@@ -27,6 +27,7 @@ class Stream(IntEnum):
     SAMPLER = 2
     DROPOUT = 3
     DATA = 4
+    SEARCH = 5
 
 
 def generator(seed: int, stream: Stream, *path: int) -> np.random.Generator:

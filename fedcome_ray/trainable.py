@@ -21,7 +21,7 @@ from fedcome_ray.config import Trial
 from fedcome_ray.errors import FedcomeError
 from fedcome_ray.federation import LocalShards, Shards
 from fedcome_ray.plan import Machine
-from fedcome_ray.trial import TrialRun, exclusive
+from fedcome_ray.trial import Line, TrialRun, exclusive
 
 logger = logging.getLogger(__name__)
 
@@ -72,7 +72,14 @@ class TrialActor(tune.Trainable):
         if self._failure is None:
             self._guard(self._advance)
         if self._failure is not None:
-            self._news = {"lines": [], "failure": self._failure, "num_restored": 0, "done": True}
+            self._news = {
+                "lines": [],
+                "failure": self._failure,
+                "num_restored": 0,
+                "rounds_done": 0,
+                "accuracy": 0.0,
+                "done": True,
+            }
         self._news["seconds"], self._spent = dict(self._spent), defaultdict(float)
         self._last_answer = perf_counter()
         return self._news
@@ -84,6 +91,9 @@ class TrialActor(tune.Trainable):
         self._resources.close()
 
     def _begin(self, config: dict[str, Any]) -> None:
+        if self._trial_run is not None:  # a scheduler of Tune stopped it early
+            self._guard(self._trial_run.checkpoint)
+            self._close()
         self._failure: str | None = None
         self._spent = defaultdict(float)
         start = perf_counter()
@@ -122,6 +132,8 @@ class TrialActor(tune.Trainable):
             "lines": news,
             "failure": None,
             "num_restored": run.num_restored,
+            "rounds_done": len(run.lines),
+            "accuracy": last_accuracy(run.lines),
             "done": run.is_finished,
         }
 
@@ -139,3 +151,9 @@ class TrialActor(tune.Trainable):
             # The folder may be what failed: a full disk, or somebody removed it.
             with suppress(OSError), (self._folder / "trial.log").open("a") as file:
                 traceback.print_exception(error, file=file)
+
+
+def last_accuracy(lines: list[Line]) -> float:
+    """The newest test accuracy, by which schedulers of Tune compare trials."""
+    known = (line["metrics"].get("accuracy/test") for line in reversed(lines))
+    return next((accuracy for accuracy in known if accuracy is not None), 0.0)

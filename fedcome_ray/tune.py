@@ -23,6 +23,7 @@ examples:
   python -m fedcome_ray.tune --grid partial_participation --dry-run
   python -m fedcome_ray.tune --grid partial_participation --set method.name=fedcome --set rounds=20
   python -m fedcome_ray.tune --grid search --best best.yaml
+  python -m fedcome_ray.tune --grid search --search asha --samples 27 --best best.yaml
   python -m fedcome_ray.tune --grid heterogeneity --overlay best.yaml
   python -m fedcome_ray.tune --grid my_grid.yaml --profile paper --address 10.0.0.1:6379
 
@@ -50,6 +51,14 @@ def _parser() -> argparse.ArgumentParser:
         "--profile", default="quick", help="quick (default; embedded data), mini or paper"
     )
     parser.add_argument(
+        "--search",
+        choices=["optuna", "asha"],
+        help="try settings from the grid's `space` instead: by Optuna, or with early stopping",
+    )
+    parser.add_argument(
+        "--samples", type=cli.positive_int, default=16, metavar="N", help="of each method (16)"
+    )
+    parser.add_argument(
         "--best", type=Path, metavar="FILE", help="write the best settings found as an overlay"
     )
     parser.add_argument(
@@ -72,7 +81,7 @@ def _main(args: argparse.Namespace) -> int:
             out.print(f"[bold]{name:24}[/bold] {grid.load(name).description}", highlight=False)
         return cli.OK
 
-    from fedcome_ray import methods
+    from fedcome_ray import methods, search
 
     methods.load_plugins(args.plugin)
     chosen = grid.load(args.grid)
@@ -81,13 +90,20 @@ def _main(args: argparse.Namespace) -> int:
     data_dir = cli.check_data_dir(args.data_dir)
     output = cli.check_output(args.output)
 
+    space = search.parse_space(chosen.space)
     request = make_request(args, Path(args.grid).stem, trials, output, data_dir)
     if args.dry_run:
         return dry_run(request, out)
     from fedcome_ray.launch import launch
 
     with cli.stderr_to(request.log) as stderr:
-        return launch(request, out, Console(file=stderr)).exit_code
+        console = Console(file=stderr)
+        if args.search is None:
+            return launch(request, out, console).exit_code
+        outcome = search.search(
+            request, space, args.search, args.samples, lambda some: launch(some, out, console)
+        )
+        return outcome.exit_code
 
 
 def overlay_of(args: argparse.Namespace) -> "Callable[[Settings], None]":

@@ -9,7 +9,7 @@ from rich.console import Console
 from fedcome_ray import grid
 from fedcome_ray.config import Trial, parse_trial
 from fedcome_ray.grid import Grid
-from fedcome_ray.summary import labels, result_table
+from fedcome_ray.summary import result_table
 
 
 def expand(**axes: list[Any]) -> list[Trial]:
@@ -52,20 +52,12 @@ def test_one_trial_is_a_table_too() -> None:
     assert cells([parse_trial({})], {}) == [["fedavg", "-"]]
 
 
-def test_a_trial_keeps_its_name_where_that_is_enough() -> None:
-    trials = expand(method=METHODS, seed=[0, 1])
-    assert list(labels(trials).values()) == [trial.name for trial in trials]
-
-
-def test_trials_with_one_name_are_told_apart_by_what_varies() -> None:
-    trials = expand(method=[{"name": "fedfv", "tau": 0}, {"name": "fedfv", "tau": 3}])
-    assert list(labels(trials).values()) == [
-        "fedfv-p1-random-s0 tau=0",
-        "fedfv-p1-random-s0 tau=3",
+def test_only_seeds_are_averaged() -> None:
+    trials = expand(
+        method=[{"name": "fedprox", "mu": 0.01}, {"name": "fedprox", "mu": 0.1}], seed=[0, 1]
+    )
+    accuracy = {t.key: v for t, v in zip(trials, [0.5, 0.5, 0.7, 0.7], strict=True)}
+    assert cells(trials, accuracy) == [
+        ["fedprox(mu=0.01)", "50.00 ± 0.00"],
+        ["fedprox(mu=0.1)", "70.00 ± 0.00"],
     ]
-
-
-def test_every_trial_of_our_grids_has_a_label_of_its_own() -> None:
-    for name in grid.grid_names():
-        trials = grid.expand(grid.load(name), "paper")
-        assert len(set(labels(trials).values())) == len(trials)

@@ -1,0 +1,140 @@
+"""What a search finds, and what other grids take of it."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcome_ray import grid, overlay, search
+from fedcome_ray.config import Trial, parse_trial
+from fedcome_ray.errors import GridError, UserError
+from fedcome_ray.hyperparameters import name_of
+
+MUS = (0.001, 0.01, 0.1)
+SPACE = {"fedprox": {"method.mu": {"low": 1e-4, "high": 1.0, "log": True}}}
+
+
+def fedprox(mu: float, seed: int = 0) -> Trial:
+    return parse_trial({"method": {"name": "fedprox", "mu": mu}, "seed": seed})
+
+
+def test_the_best_setting_is_that_with_the_best_mean_over_seeds() -> None:
+    trials = [fedprox(mu, seed) for mu in MUS for seed in (0, 1)]
+    accuracy = dict(zip([t.key for t in trials], [0.5, 0.5, 0.9, 0.7, 0.95, 0.6], strict=True))
+    (rule,) = overlay.best(trials, accuracy)
+    assert rule.when == {"data.dataset": "digits", "method.name": "fedprox"}
+    assert rule.set == {"method.mu": 0.01}
+    assert rule.evidence["accuracy"] == pytest.approx(0.8)
+    assert rule.evidence["trials"] == [trials[2].key, trials[3].key]
+
+
+def test_a_method_that_was_run_in_one_way_needs_no_rule() -> None:
+    trials = [fedprox(0.01, seed) for seed in (0, 1)]
+    assert overlay.best(trials, {trial.key: 0.5 for trial in trials}) == []
+
+
+def test_an_overlay_survives_its_file_and_changes_only_what_fits(tmp_path: Path) -> None:
+    trials = [fedprox(mu) for mu in MUS]
+    accuracy = {trial.key: trial.method.model_dump()["mu"] for trial in trials}
+    path = tmp_path / "best.yaml"
+    path.write_text(overlay.text(overlay.best(trials, accuracy), "a test"))
+    rules = overlay.load(path)
+    chosen = grid.Grid.model_validate(
+        {
+            "description": "d",
+            "axes": {"method": [{"name": "fedavg"}, {"name": "fedprox"}]},
+            "profiles": {"quick": {}},
+        }
+    )
+    plain = grid.expand(chosen, "quick")
+    changed = grid.expand(chosen, "quick", (), lambda settings: overlay.apply(rules, settings))
+    assert changed[0] == plain[0]
+    assert changed[1].method.model_dump()["mu"] == 0.1
+
+
+@pytest.mark.parametrize(("content", "says"), [("- 1", "not an overlay"), ("[", "not valid YAML")])
+def test_a_file_that_is_no_overlay_is_refused(content: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "best.yaml").write_text(content)
+    with pytest.raises(GridError, match=says):
+        overlay.load(tmp_path / "best.yaml")
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"low": 1.0, "high": 0.5}, {"low": 0.0, "high": 1.0, "log": True}]
+)
+def test_a_range_that_is_none_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(GridError, match="range needs"):
+        search.parse_space({"fedprox": {"method.mu": values}})
+
+
+def test_random_candidates_lie_in_their_ranges_and_are_the_same_again() -> None:
+    space = search.parse_space(SPACE)
+    candidates = search.at_random([fedprox(0.01)], space, 50)
+    mus = [trial.method.model_dump()["mu"] for trial in candidates]
+    assert len(set(mus)) == 50
+    assert all(1e-4 <= mu <= 1.0 for mu in mus)
+    assert sum(mu < 1e-2 for mu in mus) > 10  # logarithmic, so not all are large
+    assert candidates == search.at_random([fedprox(0.01)], space, 50)
+
+
+def test_a_grid_without_ranges_for_its_methods_is_refused() -> None:
+    with pytest.raises(UserError, match="no `space` for its methods"):
+        search.first_of_each_method([parse_trial({})], search.parse_space(SPACE))
+
+
+def test_the_ranges_of_our_grid_contain_the_papers_values() -> None:
+    chosen = grid.load("search")
+    space = search.parse_space(chosen.space)
+    for trial in grid.expand(chosen, "paper"):
+        for name, values in space.get(name_of(trial.method), {}).items():
+            value = grid.flatten(trial.model_dump())[name]
+            if values.choices is not None:
+                assert value in values.choices
+            else:
+                assert (values.low or 0) <= value <= (values.high or 0)
+
+
+@dataclass(frozen=True)
+class Requested:
+    """As much of a request as a search reads, on an accuracy known in closed form."""
+
+    trials: list[Trial]
+    best: Path | None = None
+    asha: bool = False
+    ran: list[str] = field(default_factory=list)
+
+    def result(self, trial: Trial) -> dict[str, Any]:
+        mu = trial.method.model_dump()["mu"]
+        return {"final": {"accuracy/test": 1 - abs(mu - 0.3)}}
+
+
+@dataclass
+class Finished:
+    is_interrupted: bool = False
+
+
+def test_optuna_learns_where_the_best_setting_is() -> None:
+    pytest.importorskip("optuna")
+    tried: list[Trial] = []
+
+    def run(request: Any) -> Any:
+        tried.extend(request.trials)
+        return Finished()
+
+    request: Any = Requested([fedprox(0.001)])
+    space = search.parse_space({"fedprox": {"method.mu": {"low": 0.0, "high": 1.0}}})
+    search.search(request, space, "optuna", 40, run)
+    mus = [trial.method.model_dump()["mu"] for trial in tried[:40]]
+    early, late = mus[:8], mus[-8:]
+    assert sum(abs(mu - 0.3) for mu in late) < sum(abs(mu - 0.3) for mu in early)
+    assert min(abs(mu - 0.3) for mu in mus) < 0.05
+    again: list[Trial] = []
+
+    def run_again(request: Any) -> Any:
+        again.extend(request.trials)
+        return Finished()
+
+    search.search(dataclasses.replace(request), space, "optuna", 40, run_again)
+    assert again == tried
