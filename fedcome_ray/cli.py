@@ -2,15 +2,19 @@
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from fedcome_ray.errors import FedcomeError, UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 OK, FAILED, USAGE = 0, 1, 2
 
@@ -94,10 +98,16 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_concurrency_argument(parser: argparse.ArgumentParser) -> None:
+def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the programs that run many trials."""
     parser.add_argument(
         "--max-concurrent", type=positive_int, metavar="N", help="trials at the same time"
     )
+    parser.add_argument(
+        "--overlay", type=Path, metavar="FILE", help="best settings of a search, see --best"
+    )
+    parser.add_argument("--timing", action="store_true", help="show where the time went")
+    parser.add_argument("--trace", action="store_true", help="write a timeline of all rounds")
 
 
 def positive_int(text: str) -> int:
@@ -150,7 +160,24 @@ def check_data_dir(folder: Path | None) -> Path | None:
 
 
 def tracking_uri(given: str | None, output: Path) -> str:
+    """The store that is asked for, or a file in the output folder."""
+    if given is None and "?" in str(output):
+        raise UserError(
+            f"--output: `{output}` has a `?`, after which the address of an SQLite store ends; "
+            f"take another folder or give --tracking-uri"
+        )
     return given or f"sqlite:///{output / 'mlflow.db'}"
+
+
+def say(out: "Console", text: str, style: str | None = None) -> None:
+    """Print text as it is: paths and messages may contain what Rich takes for markup."""
+    out.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_where(out: "Console", results: Path, uri: str) -> None:
+    """Where to look next, ready to be copied."""
+    say(out, f"results    {results}")
+    say(out, f"compare    mlflow ui --backend-store-uri {shlex.quote(uri)}")
 
 
 def quiet_ray() -> None:

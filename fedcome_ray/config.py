@@ -7,6 +7,7 @@ shards, CPUs and folders are not here, so the same trial has the same key everyw
 import hashlib
 import json
 import re
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -110,14 +111,36 @@ class Trial(Hyperparameters):
 
     @property
     def name(self) -> str:
-        """A short name for people: what varies in most grids."""
+        """A short name for people: what varies in most grids, and settings other than usual."""
         share = f"m{self.cohort_size}" if self.cohort_size else f"p{self.participation or 1.0:g}"
-        return f"{name_of(self.method)}-{share}-{self.sampler.name}-s{self.seed}"
+        sampler, method = label(self.sampler), label(self.method)
+        return f"{method}-{self._data_label}-{share}-{sampler}-s{self.seed}"
+
+    @property
+    def _data_label(self) -> str:
+        partition = getattr(self.data, "partition", None)
+        settings = _unusual(partition) if partition is not None else ""
+        return f"{Path(self.data.dataset).stem}{settings}"  # of npz:PATH, the file's name
 
     @property
     def folder_name(self) -> str:
         """A name that is safe as a path and unique to these settings."""
         return f"{re.sub(r'[^A-Za-z0-9._-]', '_', self.name)}-{self.key}"
+
+
+def label(settings: Hyperparameters) -> str:
+    """A method or a sampler as its name and the settings that are not the default."""
+    return f"{name_of(settings)}{_unusual(settings)}"
+
+
+def _unusual(settings: Hyperparameters) -> str:
+    values = settings.model_dump(mode="json", exclude_defaults=True)
+    shown = [f"{field}={_short(value)}" for field, value in values.items() if field != "name"]
+    return f"({','.join(shown)})" if shown else ""
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def parse_trial(settings: dict[str, Any]) -> Trial:

@@ -63,9 +63,12 @@ def run_round(
     cohort = server.sample()  # who takes part
     phases.end("sample")
     received = server.broadcast()  # what they are sent
+    phases.end("broadcast")
     reports = shards.train(received, cohort, round_index)  # local training
     phases.end("train")
-    info = server.step(cohort, reports)  # sampler learns; consensus or mean; server step
+    report = server.gather(cohort, reports)  # one report for the whole cohort
+    phases.end("gather")
+    info = server.step(cohort, report)  # sampler learns; consensus or mean; server step
     phases.end("aggregate")
     test = shards.evaluate(server.params) if evaluate else None  # every client's test set
     train = shards.evaluate(server.params, "train") if evaluate_train else None

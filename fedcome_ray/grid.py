@@ -10,11 +10,11 @@ A grid file is the record of an experiment and can be read alone:
 
 Names are dotted (`local.lr`). The axis `case` has values that are several settings at once.
 
-Later wins: defaults, `base`, the profile's `set`, axes, the command line's `--set`.
+Later wins: defaults, `base`, the profile's `set`, axes, `--overlay`, `--set`.
 """
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -79,7 +79,12 @@ def load(name_or_path: str) -> Grid:
         raise GridError(f"{path.name} is not a grid:\n{explain(error, Grid)}") from None
 
 
-def expand(grid: Grid, profile: str, overrides: Iterable[tuple[str, Any]] = ()) -> list[Trial]:
+def expand(
+    grid: Grid,
+    profile: str,
+    overrides: Iterable[tuple[str, Any]] = (),
+    overlay: Callable[[Settings], None] = lambda settings: None,
+) -> list[Trial]:
     """All trials of a profile, each once, in the order of the axes."""
     if profile not in grid.profiles:
         raise GridError(
@@ -95,6 +100,7 @@ def expand(grid: Grid, profile: str, overrides: Iterable[tuple[str, Any]] = ()) 
         assign(settings, grid.base.items())
         assign(settings, chosen.set.items())
         assign(settings, zip(axes, point, strict=True))
+        overlay(settings)
         assign(settings, overrides)
         try:
             trial = parse_trial(settings)

@@ -16,7 +16,7 @@ from ray import tune
 from rich.console import Console
 from rich.table import Table
 
-from fedcome_ray import cli, cluster, datasets, plan
+from fedcome_ray import cli, cluster, datasets, overlay, plan, trace
 from fedcome_ray.config import Trial
 from fedcome_ray.population import Population
 from fedcome_ray.progress import Progress
@@ -48,6 +48,8 @@ class Request:
     memory_per_shard: int | None = None
     max_concurrent: int | None = None
     timing: bool = False
+    trace: bool = False
+    best: Path | None = None
     name: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
 
     @property
@@ -81,9 +83,10 @@ class Outcome:
     num_pending: int
     finished: set[str] = field(default_factory=set)  # trial keys
     failures: dict[str, str] = field(default_factory=dict)  # trial key -> why
-    phases: defaultdict[str, float] = field(
-        default_factory=lambda: defaultdict(float)
-    )  # seconds of all rounds by phase
+    phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds of all rounds by phase."""
+    outside: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds that trials spent outside of their rounds, by what they did."""
     slot_seconds: float = 0.0  # wall time of the grid times the trials that ran at once
 
     @property
@@ -239,6 +242,8 @@ class Listener(tune.Callback):
         for line in fresh:
             for phase, seconds in line["seconds"].items():
                 self.outcome.phases[phase] += seconds
+        for action, seconds in result["seconds"].items():
+            self.outcome.outside[action] += seconds
         if result["failure"] is not None:
             self._end(own, "FAILED", result["failure"])
         elif result["done"]:
@@ -252,8 +257,9 @@ class Listener(tune.Callback):
     def close(self) -> None:
         """Mark the trials that were interrupted."""
         for key in self._started - self.outcome.finished - set(self.outcome.failures):
-            own = self._trials[key]
-            self._tracker.trial_ended(own, "KILLED", self._request.folder(own))
+            trial = self._trials[key]
+            self._progress.ended(trial, "interrupted")
+            self._tracker.trial_ended(trial, "KILLED", self._request.folder(trial))
 
     def _own(self, trial: Any) -> Trial:
         return self._trials[trial.config["spec"]["key"]]
@@ -263,23 +269,33 @@ class Listener(tune.Callback):
             self.outcome.finished.add(trial.key)
         else:
             self.outcome.failures[trial.key] = failure
-        self._progress.ended(trial, "done" if failure is None else "failed")
+        self._progress.ended(trial, "done" if failure is None else "failed", failure or "")
         self._tracker.trial_ended(trial, status, self._request.folder(trial))
 
 
-def show_results(request: Request, out: Console) -> None:
-    """The accuracy of all finished trials of the request, whichever launch ran them."""
+def final_accuracy(request: Request) -> dict[str, float]:
+    """The accuracy of all finished trials of the request, by key, whichever launch ran them."""
     results = {trial.key: request.result(trial) for trial in request.trials}
-    accuracy = {key: r["final"]["accuracy/test"] for key, r in results.items() if r is not None}
+    return {key: r["final"]["accuracy/test"] for key, r in results.items() if r is not None}
+
+
+def best_settings(request: Request) -> str:
+    """The best settings of each method, as an overlay file."""
+    origin = f"grid {request.grid_name}, profile {request.profile}, {provenance()['commit'][:10]}"
+    return overlay.text(overlay.best(request.trials, final_accuracy(request)), origin)
+
+
+def show_results(request: Request, out: Console) -> None:
+    """The table of all finished trials, and what made it."""
+    accuracy = final_accuracy(request)
     names = sorted({trial.data.dataset for trial in request.trials})
     rounds = sorted({trial.rounds for trial in request.trials})
     out.print(result_table(request.trials, accuracy))
-    out.print(
+    cli.say(
+        out,
         f"grid {request.grid_name}, profile {request.profile}, {', '.join(names)}, "
         f"{'/'.join(map(str, rounds))} rounds, {len({t.seed for t in request.trials})} seed(s), "
         f"{len(accuracy)} of {len(request.trials)} trials, commit {provenance()['commit'][:10]}",
-        soft_wrap=True,
-        highlight=False,
     )
 
 
@@ -301,30 +317,42 @@ def launch_record(
     recorder = Console(record=True, width=160, file=io.StringIO())
     show_results(request, recorder)
     failures = "\n".join(f"{key}: {why}" for key, why in outcome.failures.items())
-    return params, metrics, {"results.txt": recorder.export_text(), "failures.txt": failures}
+    return (
+        params,
+        metrics,
+        {
+            "results.txt": recorder.export_text(),
+            "failures.txt": failures,
+            "best.yaml": best_settings(request),
+        },
+    )
 
 
 def conclude(request: Request, outcome: Outcome, tracker: Tracker, out: Console) -> None:
     """Say what is missing and where to look."""
+    started = {t.name: request.folder(t) for t in request.trials if t.key in outcome.finished}
+    if request.best is not None:
+        request.best.write_text(best_settings(request))
+        cli.say(out, f"best       {request.best}, for --overlay")
+    if request.trace:
+        path = trace.write(request.output / "traces" / f"{request.name}.json", started)
+        cli.say(out, f"trace      {path} (for ui.perfetto.dev or chrome://tracing)")
     if outcome.finished:
         if request.timing:
             out.print(timing_table(outcome))
-        out.print(f"outside of rounds: {outcome.overhead:.2f} s a trial", highlight=False)
+        cli.say(out, f"outside of rounds: {outcome.overhead:.2f} s a trial")
     for trial in request.trials:
         if trial.key in outcome.failures:
             why, log = outcome.failures[trial.key], request.folder(trial) / "trial.log"
-            out.print(f"[red]failed[/red] {trial.name}: {why}\n  {log}", soft_wrap=True)
+            cli.say(out, f"failed {trial.name}: {why}\n  {log}", "red")
     if tracker.problem is not None:
-        out.print(
-            f"[yellow]MLflow: {tracker.problem}[/yellow]; nothing is lost, "
-            f"the same command mirrors the results again"
-        )
+        lost = "nothing is lost, the same command mirrors the results again"
+        cli.say(out, f"MLflow: {tracker.problem}; {lost}", "yellow")
     missing = outcome.num_pending - len(outcome.finished)
     if missing:
-        out.print(f"{missing} trials are not finished; the same command goes on")
-        out.print(f"log        {request.log}", soft_wrap=True)
-    out.print(f"results    {request.output}", soft_wrap=True)
-    out.print(f"compare    mlflow ui --backend-store-uri {request.tracking_uri}", soft_wrap=True)
+        cli.say(out, f"{missing} trials are not finished; the same command goes on")
+        cli.say(out, f"log        {request.log}")
+    cli.say_where(out, request.output, request.tracking_uri)
 
 
 def timing_table(outcome: Outcome) -> Table:
@@ -333,10 +361,16 @@ def timing_table(outcome: Outcome) -> Table:
     table.add_column("phase")
     table.add_column("seconds", justify="right")
     table.add_column("share", justify="right")
-    rows = dict(outcome.phases)
-    rounds = rows.pop("seconds/round")
-    rows["outside of rounds"] = outcome.slot_seconds - rounds
-    for name, seconds in rows.items():
-        share = f"{seconds / outcome.slot_seconds:.1%}"
-        table.add_row(name.removeprefix("seconds/"), f"{seconds:.1f}", share)
+
+    def add(name: str, seconds: float) -> None:
+        table.add_row(name, f"{seconds:.1f}", f"{seconds / outcome.slot_seconds:.1%}")
+
+    for phase, seconds in outcome.phases.items():
+        if phase != "seconds/round":
+            add(phase.removeprefix("seconds/"), seconds)
+    table.add_section()
+    for action, seconds in outcome.outside.items():
+        add(action, seconds)
+    known = outcome.phases["seconds/round"] + sum(outcome.outside.values())
+    add("processes start, trials change", outcome.slot_seconds - known)
     return table

@@ -67,41 +67,63 @@ class Progress:
         self._running[trial.key] = (trial, accuracy)
         self._say_something()
 
-    def ended(self, trial: Trial, outcome: str) -> None:
-        """`outcome` is done or failed."""
+    def ended(self, trial: Trial, outcome: str, why: str = "") -> None:
+        """`outcome` is done, failed or interrupted."""
+        if trial.key in self._running:
+            self.status["running"] -= 1
+        else:
+            self.status["waiting"] -= 1  # its process died before the trial began
         _, accuracy = self._running.pop(trial.key, (trial, None))
-        self.status["running"] -= 1
         self.status[outcome] += 1
         if outcome == "done" and accuracy is not None:
             self._best = max(self._best or (0.0, ""), (accuracy, trial.name))
-        if self._live is None:
-            shown = f"accuracy {accuracy:.3f}" if accuracy is not None else ""
-            self.console.print(f"{outcome:>6}  {trial.name}  {shown}", highlight=False)
+        if self._live is None or outcome == "failed":
+            shown = why or (f"accuracy {accuracy:.3f}" if accuracy is not None else "")
+            self._say(f"{outcome:>6}  {trial.name}  {shown}")
         self._say_something()
 
     def _say_something(self) -> None:
         if self._live is None and time.monotonic() - self._last_plain > PLAIN_SECONDS:
             self._last_plain = time.monotonic()
-            self.console.print(self._headline(), highlight=False)
+            self._say(" · ".join([self._counts(), *self._speed(), *self._best_so_far()]))
 
-    def _headline(self) -> str:
-        counts = ", ".join(f"{n} {word}" for word, n in self.status.items() if n)
-        elapsed = time.monotonic() - self._start
-        parts = [counts, f"{self._done / self._total:.0%}"]
+    def _say(self, line: str) -> None:
+        wide = self._live is None  # lines in a file are not wrapped
+        self.console.print(line, markup=False, highlight=False, soft_wrap=wide)
+
+    def _counts(self) -> str:
+        return ", ".join(f"{count} {word}" for word, count in self.status.items() if count)
+
+    def _speed(self) -> list[str]:
+        share = f"{self._done / self._total:.0%}"
         resumed = sum(rounds * self._cohorts[key] for key, rounds in self._resumed.items())
-        if self._done > resumed:
-            left = elapsed * (self._total - self._done) / (self._done - resumed)
-            rounds = sum(self._rounds.values()) - sum(self._resumed.values())
-            parts += [f"{rounds / elapsed:.1f} rounds/s", f"ETA {timedelta(seconds=round(left))}"]
-        if self._best:
-            parts.append(f"best {self._best[0]:.3f} ({self._best[1]})")
-        return " · ".join(parts)
+        if self._done <= resumed:
+            return [share]
+        elapsed = time.monotonic() - self._start
+        rounds = sum(self._rounds.values()) - sum(self._resumed.values())
+        left = elapsed * (self._total - self._done) / (self._done - resumed)
+        return [share, f"{rounds / elapsed:.1f} rounds/s", f"ETA {timedelta(seconds=round(left))}"]
+
+    def _best_so_far(self) -> list[str]:
+        return [f"best {self._best[0]:.3f} {self._best[1]}"] if self._best else []
 
     def _render(self) -> RenderableType:
-        table = Table.grid(padding=(0, 2))
+        running = Table.grid(padding=(0, 2))
+        running.add_column(no_wrap=True, overflow="ellipsis")
+        running.add_column(no_wrap=True, min_width=len("round 1000/1000"))
+        running.add_column(no_wrap=True, min_width=len("accuracy 0.000"))
         for trial, accuracy in list(self._running.values())[:MAX_ROWS]:
             shown = "" if accuracy is None else f"accuracy {accuracy:.3f}"
-            done = self._rounds.get(trial.key, 0)
-            table.add_row(f"  {trial.name}", f"round {done}/{trial.rounds}", shown)
-        bar = ProgressBar(total=max(1, self._total), completed=self._done, width=60)
-        return Group(Text(self._headline()), bar, table)
+            done = f"round {self._rounds.get(trial.key, 0)}/{trial.rounds}"
+            running.add_row(Text(f"  {trial.name}"), done, shown)
+        hidden = len(self._running) - MAX_ROWS
+        bar = Table.grid(padding=(0, 1))  # a bar of its own does not end its line
+        bar.add_row(
+            ProgressBar(total=self._total, completed=self._done, width=30),
+            " · ".join(self._speed()),
+        )
+        lines: list[RenderableType] = [Text(self._counts()), bar, running]
+        if hidden > 0:
+            lines.append(Text(f"  and {hidden} more"))
+        lines += [Text(text, no_wrap=True, overflow="ellipsis") for text in self._best_so_far()]
+        return Group(*lines)

@@ -45,10 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--cpus", type=cli.positive_int, metavar="N", help="with --dry-run: of the cluster to be"
     )
-    parser.add_argument("--timing", action="store_true", help="show where the time went")
     cli.add_common_arguments(parser)
     cli.add_machine_arguments(parser)
-    cli.add_concurrency_argument(parser)
+    cli.add_launch_arguments(parser)
     return parser
 
 
@@ -56,12 +55,16 @@ def _main(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from fedcome_ray import datasets, grid, methods
-    from fedcome_ray.tune import make_request
+    from fedcome_ray.tune import make_request, overlay_of
 
     methods.load_plugins(args.plugin)
     overrides = grid.parse_overrides(args.set)
     grids = {name: grid.load(name) for name in args.only or grid.grid_names()}
-    trials = {name: grid.expand(g, args.profile, overrides) for name, g in grids.items()}
+    overlay = overlay_of(args)
+    trials = {
+        name: grid.expand(chosen, args.profile, overrides, overlay)
+        for name, chosen in grids.items()
+    }
     out = Console()
     if args.dry_run:
         from fedcome_ray import plan

@@ -52,18 +52,20 @@ class Server:
         """What the cohort is sent."""
         return self.method.broadcast(self.state.method)
 
-    def step(self, cohort: Cohort, reports: Sequence[Report]) -> Info:
-        """Learn from the reports, given in the cohort's order, and go on to the next round."""
-        round_index, method, sampler = self.state
+    def gather(self, cohort: Cohort, reports: Sequence[Report]) -> Report:
+        """One report for the cohort from those of its shards, given in the cohort's order."""
         report = Report.concatenate(reports)
-        _check_finite(report, cohort, round_index)
+        _check_finite(report, cohort, self.state.round_index)
+        return report
+
+    def step(self, cohort: Cohort, report: Report) -> Info:
+        """Learn from the cohort's report, and go on to the next round."""
+        round_index, method, sampler = self.state
         sampler = self.sampler.learn(sampler, cohort, report)  # from the raw updates
         next_method, info = self.method.aggregate(method, cohort, report)
         self.state = ServerState(round_index + 1, next_method, sampler)
-        return {
-            **info,
-            "conflicts/opposed": num_opposed(report, next_method.params - method.params),
-        }
+        step = next_method.params - method.params
+        return {**info, "conflicts/opposed": num_opposed(report, step)}
 
 
 def num_opposed(report: Report, step: torch.Tensor) -> float:

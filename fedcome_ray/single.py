@@ -65,8 +65,7 @@ def run_single(request: SingleRequest, out: Console) -> None:
             run = TrialRun(trial, population, shards, folder, init_params)
             follow(run, request, population.num_clients)
     out.print(result_of(trial, folder))
-    out.print(f"results    {folder}", soft_wrap=True)
-    out.print(f"compare    mlflow ui --backend-store-uri {request.tracking_uri}", soft_wrap=True)
+    cli.say_where(out, folder, request.tracking_uri)
 
 
 def make_trial(request: SingleRequest, init_params: torch.Tensor | None) -> Trial:

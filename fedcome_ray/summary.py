@@ -6,59 +6,60 @@ from typing import Any
 
 from rich.table import Table
 
-from fedcome_ray.config import Trial
+from fedcome_ray.config import Trial, label
 from fedcome_ray.grid import flatten
 
 Cells = dict[tuple[str, ...], dict[str, list[float]]]
+KINDS = ("method", "sampler", "model")
 
 
 def result_table(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> Table:
-    """Rows and columns are the settings in which the trials differ; seeds are averaged.
+    """Rows and columns are the settings in which the trials differ; only seeds are averaged.
 
     `accuracy` is by trial key; cells without a finished trial stay empty.
     """
-    settings = {trial.key: flatten(trial.model_dump(mode="json")) for trial in trials}
-    row_names, column_name = _layout(list(settings.values()))
+    points = {trial.key: _point(trial) for trial in trials}
+    rows, column = _layout(list(points.values()))
     cells: Cells = {}
-    columns: dict[str, None] = {}
-    for trial in trials:
-        own = settings[trial.key]
-        column = _show(own.get(column_name)) if column_name else "accuracy"
-        columns.setdefault(column)
-        row = cells.setdefault(tuple(_show(own.get(name)) for name in row_names), {})
-        row.setdefault(column, [])
-        if trial.key in accuracy:
-            row[column].append(100 * accuracy[trial.key])
+    for key, point in points.items():
+        row = cells.setdefault(tuple(point.get(name, "") for name in rows), {})
+        values = row.setdefault(point[column] if column else "accuracy", [])
+        if key in accuracy:
+            values.append(100 * accuracy[key])
+    return _render(cells, rows, column)
 
+
+def _point(trial: Trial) -> dict[str, str]:
+    """The settings of a trial but its seed; a method with its own settings is one of them."""
+    own = flatten(trial.model_dump(mode="json"))
+    plain = {n: _show(v) for n, v in own.items() if n != "seed" and n.split(".")[0] not in KINDS}
+    return {**{kind: label(getattr(trial, kind)) for kind in KINDS}, **plain}
+
+
+def _layout(points: list[dict[str, str]]) -> tuple[list[str], str | None]:
+    """The settings that vary: as rows, and the last one without a name of its own as columns."""
+    names = {name: None for point in points for name in point}
+    varying = [name for name in names if len({point.get(name) for point in points}) > 1]
+    plain = [name for name in varying if name not in KINDS]
+    column = plain[-1] if plain and all(plain[-1] in point for point in points) else None
+    return [name for name in varying if name != column] or ["method"], column
+
+
+def _render(cells: Cells, rows: list[str], column_name: str | None) -> Table:
+    columns = list({column: None for row in cells.values() for column in row})
     across = f", by {column_name}" if column_name else ""
     table = Table(title=f"Test accuracy of the last round, %{across}", title_justify="left")
-    for name in row_names:
-        table.add_column(name.removesuffix(".name"))
+    for name in rows:
+        table.add_column(name)
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     best = {
-        column: max((mean(r[column]) for r in cells.values() if r.get(column)), default=None)
+        column: max((mean(row[column]) for row in cells.values() if row.get(column)), default=None)
         for column in columns
     }
     for labels, row in cells.items():
         table.add_row(*labels, *(_cell(row.get(column, []), best[column]) for column in columns))
     return table
-
-
-def _layout(settings: list[dict[str, Any]]) -> tuple[list[str], str | None]:
-    """The settings that vary, as rows; the last one without a name of its own, as columns."""
-    names = {name: None for own in settings for name in own}
-    varying = [
-        name
-        for name in names
-        if name != "seed" and len({_show(own.get(name)) for own in settings}) > 1
-    ]
-    # A method's own settings follow its name; they are worth a column only if they vary alone.
-    kinds = {n.removesuffix(".name") for n in varying if n.endswith(".name")}
-    varying = [n for n in varying if n.endswith(".name") or n.split(".")[0] not in kinds]
-    plain = [name for name in varying if not name.endswith(".name")]
-    column = plain[-1] if plain else None
-    return [name for name in varying if name != column] or ["method.name"], column
 
 
 def _show(value: Any) -> str:

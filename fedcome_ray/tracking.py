@@ -23,6 +23,7 @@ from fedcome_ray.provenance import provenance
 from fedcome_ray.trial import Line, read_lines
 
 FLUSH_SECONDS = 4.0
+REST_SECONDS = 60.0
 ARTIFACTS = ("trial.json", "rounds.jsonl", "clients.parquet", "model.safetensors", "trial.log")
 HIGH_WATER = "seconds/round"  # the metric that every round has
 
@@ -57,6 +58,7 @@ class Tracker:
         self._runs: dict[str, str] = {}  # trial key -> run id
         self._next_round: dict[str, int] = {}  # trial key -> the first round not yet written
         self._buffer: dict[Trial, list[Line]] = {}
+        self._resting_until = 0.0
         self._ready = threading.Event()
         self._work: queue.Queue[Callable[[], object] | None] = queue.Queue()
         self._work.put(self._open)
@@ -110,13 +112,20 @@ class Tracker:
                 last_flush = time.monotonic()
 
     def _attempt(self, action: Callable[[], object]) -> None:
-        """A store that fails must not stop the trials, whose folders lose nothing."""
+        """A store that fails must not stop the trials, whose folders lose nothing.
+
+        It is left alone for a while then: a server that is gone takes its time to say so, and a
+        launch would wait for that at the end of every trial.
+        """
         if self._ready.is_set() and not self.experiment_id:
             return  # there is no store; said at the start
+        if time.monotonic() < self._resting_until:
+            return
         try:
             action()
         except Exception as error:  # noqa: BLE001 - shown to the user by whoever owns the tracker
-            self.problem = (str(error) or repr(error)).strip().splitlines()[0]
+            self.problem = _root_cause(error)
+            self._resting_until = time.monotonic() + REST_SECONDS
         self._ready.set()
 
     def _open(self) -> None:
@@ -214,3 +223,10 @@ class Tracker:
         for file, text in texts.items():
             self._client.log_text(run_id, text, file)
         self._client.set_terminated(run_id)
+
+
+def _root_cause(error: BaseException) -> str:
+    """One line; what MLflow and its database layer say around the cause fills a screen."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error) or repr(error)).strip().splitlines()[0]

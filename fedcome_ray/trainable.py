@@ -7,6 +7,7 @@ the pool of shards with it.
 
 import logging
 import traceback
+from collections import defaultdict
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import perf_counter
@@ -56,6 +57,9 @@ class TrialActor(tune.Trainable):
         else:
             self._pool = ShardPool(machine)
         self._trial_run: TrialRun | None = None
+        # Seconds outside of rounds since the last answer, by what was done.
+        self._spent: defaultdict[str, float] = defaultdict(float)
+        self._last_answer = perf_counter()
         self._resources = ExitStack()
         self._begin(config)
 
@@ -64,10 +68,13 @@ class TrialActor(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
+        self._spent["report"] += perf_counter() - self._last_answer
         if self._failure is None:
             self._guard(self._advance)
         if self._failure is not None:
-            return {"lines": [], "failure": self._failure, "num_restored": 0, "done": True}
+            self._news = {"lines": [], "failure": self._failure, "num_restored": 0, "done": True}
+        self._news["seconds"], self._spent = dict(self._spent), defaultdict(float)
+        self._last_answer = perf_counter()
         return self._news
 
     def cleanup(self) -> None:
@@ -78,10 +85,13 @@ class TrialActor(tune.Trainable):
 
     def _begin(self, config: dict[str, Any]) -> None:
         self._failure: str | None = None
-        self._start = perf_counter()
+        self._spent = defaultdict(float)
+        start = perf_counter()
         trial = Trial.model_validate(config["spec"]["trial"])
         self._folder = self._trials_folder / trial.folder_name
         self._guard(lambda: self._open(trial))
+        self._last_answer = perf_counter()
+        self._spent["start"] += self._last_answer - start
 
     def _open(self, trial: Trial) -> None:
         self._resources.enter_context(exclusive(self._folder))
@@ -97,19 +107,22 @@ class TrialActor(tune.Trainable):
         self._trial_run = TrialRun(trial, population, shards, self._folder)
 
     def _advance(self) -> None:
-        assert self._trial_run is not None
-        lines = self._trial_run.advance(REPORT_SECONDS)
-        num_restored, is_finished = self._trial_run.num_restored, self._trial_run.is_finished
-        if is_finished:
-            self._trial_run.finish()
+        run = self._trial_run
+        assert run is not None
+        checkpoints = run.checkpoint_seconds
+        lines = run.advance(REPORT_SECONDS)
+        self._spent["checkpoint"] += run.checkpoint_seconds - checkpoints
+        if run.is_finished:
+            end = perf_counter()
+            run.finish()
             self._close()
+            self._spent["finish"] += perf_counter() - end
         news = [{k: v for k, v in line.items() if k != "cohort"} for line in lines]
         self._news = {
             "lines": news,
             "failure": None,
-            "num_restored": num_restored,
-            "done": is_finished,
-            "trial_seconds": perf_counter() - self._start,
+            "num_restored": run.num_restored,
+            "done": run.is_finished,
         }
 
     def _close(self) -> None:

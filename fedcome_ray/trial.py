@@ -81,6 +81,7 @@ class TrialRun:
         self._num_reported = 0
         self._num_written = 0
         self._checkpoint_cost = 0.0
+        self.checkpoint_seconds = 0.0  # of all checkpoints
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "trial.json").write_text(trial.model_dump_json(indent=2))
         self._restore()
@@ -124,6 +125,7 @@ class TrialRun:
         checkpoint.write(self.folder / CHECKPOINT, arrays)
         self._last_checkpoint = time.monotonic()
         self._checkpoint_cost = self._last_checkpoint - start
+        self.checkpoint_seconds += self._checkpoint_cost
 
     def finish(self) -> None:
         """Write the results; the checkpoint has served."""

@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from fedcome_ray.config import Trial
+    from fedcome_ray.grid import Settings
     from fedcome_ray.launch import Request
 
 EXAMPLES = """\
@@ -21,6 +22,8 @@ examples:
   python -m fedcome_ray.tune --grid partial_participation
   python -m fedcome_ray.tune --grid partial_participation --dry-run
   python -m fedcome_ray.tune --grid partial_participation --set method.name=fedcome --set rounds=20
+  python -m fedcome_ray.tune --grid search --best best.yaml
+  python -m fedcome_ray.tune --grid heterogeneity --overlay best.yaml
   python -m fedcome_ray.tune --grid my_grid.yaml --profile paper --address 10.0.0.1:6379
 
 The same command skips finished trials and continues unfinished ones.
@@ -47,12 +50,14 @@ def _parser() -> argparse.ArgumentParser:
         "--profile", default="quick", help="quick (default; embedded data), mini or paper"
     )
     parser.add_argument(
+        "--best", type=Path, metavar="FILE", help="write the best settings found as an overlay"
+    )
+    parser.add_argument(
         "--dry-run", action="store_true", help="show trials and cost, start nothing"
     )
-    parser.add_argument("--timing", action="store_true", help="show where the time went")
     cli.add_common_arguments(parser)
     cli.add_machine_arguments(parser)
-    cli.add_concurrency_argument(parser)
+    cli.add_launch_arguments(parser)
     return parser
 
 
@@ -71,7 +76,8 @@ def _main(args: argparse.Namespace) -> int:
 
     methods.load_plugins(args.plugin)
     chosen = grid.load(args.grid)
-    trials = grid.expand(chosen, args.profile, grid.parse_overrides(args.set))
+    overrides = grid.parse_overrides(args.set)
+    trials = grid.expand(chosen, args.profile, overrides, overlay_of(args))
     data_dir = cli.check_data_dir(args.data_dir)
     output = cli.check_output(args.output)
 
@@ -82,6 +88,14 @@ def _main(args: argparse.Namespace) -> int:
 
     with cli.stderr_to(request.log) as stderr:
         return launch(request, out, Console(file=stderr)).exit_code
+
+
+def overlay_of(args: argparse.Namespace) -> "Callable[[Settings], None]":
+    """What `--overlay` does to the settings of a trial."""
+    from fedcome_ray import overlay
+
+    rules = overlay.load(args.overlay) if args.overlay else []
+    return lambda settings: overlay.apply(rules, settings)
 
 
 def make_request(
@@ -110,6 +124,8 @@ def make_request(
         memory_per_shard=args.memory_per_shard,
         max_concurrent=args.max_concurrent,
         timing=args.timing,
+        trace=args.trace,
+        best=getattr(args, "best", None),
     )
 
 

@@ -79,7 +79,7 @@ def trials_of(runs: list[Any]) -> list[Any]:
 
 def test_a_failed_trial_does_not_stop_the_grid_and_is_named(first: Any, folder: Path) -> None:
     assert first.returncode == 1
-    assert "failed fedavg-p0.5-random-s0: round 0: the updates of clients" in first.stdout
+    assert "failed fedavg-digits-p0.5-random-s0: round 0: the updates of clients" in first.stdout
     finished = list((folder / "results" / "trials").glob("*/result.json"))
     assert len(finished) == 3
     log = next((folder / "results" / "trials").glob("*/trial.log"))

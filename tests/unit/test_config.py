@@ -51,7 +51,7 @@ class TestKey:
 
     def test_the_folder_name_is_safe_as_a_path(self) -> None:
         name = parse_trial(SETTINGS).folder_name
-        assert name.startswith("fedprox-p0.5-random-s3-")
+        assert name.startswith("fedprox_mu_")
         assert not set(name) & set("/\\ :*?[]")
 
 

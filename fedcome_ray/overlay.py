@@ -1,0 +1,102 @@
+"""Overlays: the best settings that a search found, for other grids to take.
+
+    - when: {data.dataset: digits, method.name: fedprox}
+      set: {method.mu: 0.01}
+      evidence: {accuracy: 0.931, seeds: 1, trials: [3f2a...]}
+
+A rule applies to every trial whose settings are those of `when`. The evidence names the trials by
+their keys, which are tags of their runs in MLflow.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
+
+from fedcome_ray.config import Trial, explain
+from fedcome_ray.errors import GridError
+from fedcome_ray.grid import Settings, assign, flatten
+from fedcome_ray.hyperparameters import Hyperparameters
+
+
+class Rule(Hyperparameters):
+    """Settings for the trials that fit."""
+
+    when: Settings
+    set: Settings
+    evidence: Settings = Field(default_factory=dict)
+
+
+def load(path: Path) -> list[Rule]:
+    """Read and check an overlay file."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return TypeAdapter(list[Rule]).validate_python(content)
+    except OSError as error:
+        raise GridError(f"--overlay: cannot read `{path}`: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise GridError(f"--overlay: `{path}` is not valid YAML: {error}") from None
+    except ValidationError as error:
+        raise GridError(f"--overlay: `{path}` is not an overlay:\n{explain(error, Rule)}") from None
+
+
+def apply(rules: Sequence[Rule], settings: Settings) -> None:
+    """Change the settings of a trial as the rules that fit it say."""
+    flat = flatten(settings)
+    for rule in rules:
+        if all(flat.get(name) == value for name, value in rule.when.items()):
+            assign(settings, rule.set.items())
+
+
+def best(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> list[Rule]:
+    """For each dataset and method, the settings with the best mean accuracy over seeds.
+
+    `accuracy` is by trial key. A method that was run in only one way needs no rule.
+    """
+    groups: dict[tuple[Any, Any], list[tuple[Settings, str]]] = {}
+    for trial in trials:
+        if trial.key in accuracy:
+            own = flatten(trial.model_dump(mode="json"))
+            group = groups.setdefault((own["data.dataset"], own["method.name"]), [])
+            group.append((own, trial.key))
+    rules = (_best_of(group, accuracy, *kind) for kind, group in groups.items())
+    return [rule for rule in rules if rule is not None]
+
+
+def _best_of(
+    group: list[tuple[Settings, str]], accuracy: Mapping[str, float], dataset: str, method: str
+) -> Rule | None:
+    varying = [
+        name
+        for name in group[0][0]
+        if name != "seed" and len({str(own.get(name)) for own, _ in group}) > 1
+    ]
+    if not varying:
+        return None
+    candidates: dict[tuple[Any, ...], list[str]] = {}
+    for own, key in group:
+        candidates.setdefault(tuple(own[name] for name in varying), []).append(key)
+
+    def score(values: tuple[Any, ...]) -> float:
+        return mean(accuracy[key] for key in candidates[values])
+
+    winner = max(candidates, key=score)
+    return Rule(
+        when={"data.dataset": dataset, "method.name": method},
+        set=dict(zip(varying, winner, strict=True)),
+        evidence={
+            "accuracy": round(score(winner), 6),
+            "seeds": len(candidates[winner]),
+            "candidates": len(candidates),
+            "trials": candidates[winner],
+        },
+    )
+
+
+def text(rules: Sequence[Rule], origin: str) -> str:
+    """An overlay file that says where it comes from."""
+    content = yaml.safe_dump([rule.model_dump() for rule in rules], sort_keys=False)
+    return f"# Best settings, by test accuracy of the last round: {origin}\n{content}"
