@@ -94,7 +94,9 @@ def html_table(table: Table | TextTable) -> str:
             "<tr>" + "".join(f"<{t}>{c}</{t}>" for t, c in zip(tags, cells, strict=True)) + "</tr>"
         )
 
-    head = "".join(f'<th scope="col">{cell}</th>' for cell in sheet.header)
+    words, numbers = sheet.header[: sheet.num_labels], sheet.header[sheet.num_labels :]
+    head = "".join(f'<th scope="col" class="words">{cell}</th>' for cell in words)
+    head += "".join(f'<th scope="col">{cell}</th>' for cell in numbers)
     body = "".join(
         f"<tbody>{''.join(row(cells, 'th') for cells in block)}</tbody>" for block in sheet.blocks
     )

@@ -12,7 +12,7 @@ import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from analysis import figures, render, scores, style
-from analysis.claims import Finding
+from analysis.claims import Finding, Part
 from analysis.curves import curves
 from analysis.figures import Drawing
 from analysis.study import Study
@@ -70,6 +70,7 @@ def write(
         origin=origin,
         charts=json.dumps(charts, allow_nan=False).replace("</", "<\\/"),
         number=_number,
+        interval=_interval,
     )
     path.write_text(text, encoding="utf-8")
 
@@ -150,6 +151,10 @@ def _trials(study: Study) -> list[dict[Any, Any]]:
 
 def _count(findings: Sequence[Finding], verdict: str) -> int:
     return sum(finding.verdict == verdict for finding in findings)
+
+
+def _interval(part: Part) -> str:
+    return f"{_number(part.low)} to {_number(part.high)}" if math.isfinite(part.low) else "–"
 
 
 def _number(value: float) -> str:

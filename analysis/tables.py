@@ -86,7 +86,7 @@ def search_space_table(study: Study | None) -> TextTable:
     space["method.name"] = [labels.value("method.name", name) for name in space["method.name"]]
     space["values"] = space["values"].str.replace("|", ", ")
     space = space.rename(columns={"method.name": "method", "values": "paper"})
-    caption = caption_of(study) if study is not None else "The grid `search` has not been run."
+    caption = caption_of(study) if study is not None else "The grid search has not been run."
     return TextTable("search_space", "Search space of the baselines", caption, space)
 
 
