@@ -177,7 +177,10 @@ def say(out: "Console", text: str, style: str | None = None) -> None:
 def say_where(out: "Console", results: Path, uri: str) -> None:
     """Where to look next, ready to be copied."""
     say(out, f"results    {results}")
-    say(out, f"compare    mlflow ui --backend-store-uri {shlex.quote(uri)}")
+    if uri == tracking_uri(None, results):
+        say(out, f"compare    python -m fedcome_ray.ui --output {shlex.quote(str(results))}")
+    else:
+        say(out, f"compare    mlflow ui --backend-store-uri {shlex.quote(uri)}")
 
 
 def quiet_ray() -> None:

@@ -172,6 +172,8 @@ def run_trials(
         machine=layout.machine,
         trials_folder=request.output / "trials",
         plugins=list(request.plugins),
+        # Early stopping looks at every round; else a report costs more than a small round.
+        report_seconds=0.0 if request.asha else 1.0,
     )
     cohorts = {
         trial.key: trial.cohort_size_of(populations[trial.data.model_dump_json()].num_clients)
@@ -269,7 +271,7 @@ class Listener(tune.Callback):
             self.outcome.outside[action] += seconds
         if result["failure"] is not None:
             self._end(own, "FAILED", result["failure"])
-        elif result["done"]:
+        elif result["finished"]:  # Tune says `done` of trials that it stops early, too
             self._end(own, "FINISHED")
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
@@ -313,6 +315,11 @@ def best_settings(request: Request) -> str:
     """The best settings of each method, as an overlay file."""
     origin = f"grid {request.grid_name}, profile {request.profile}, {provenance()['commit'][:10]}"
     return overlay.text(overlay.best(request.trials, final_accuracy(request)), origin)
+
+
+def write_best(request: Request, path: Path, out: Console) -> None:
+    path.write_text(best_settings(request))
+    cli.say(out, f"best       {path}, for --overlay")
 
 
 def show_results(request: Request, out: Console) -> None:
@@ -362,8 +369,7 @@ def conclude(request: Request, outcome: Outcome, tracker: Tracker, out: Console)
     """Say what is missing and where to look."""
     started = {t.name: request.folder(t) for t in request.trials if t.key in outcome.finished}
     if request.best is not None:
-        request.best.write_text(best_settings(request))
-        cli.say(out, f"best       {request.best}, for --overlay")
+        write_best(request, request.best, out)
     if request.trace:
         path = trace.write(request.output / "traces" / f"{request.name}.json", started)
         cli.say(out, f"trace      {path} (for ui.perfetto.dev or chrome://tracing)")

@@ -1,5 +1,6 @@
 """What produced a result: commit and versions."""
 
+import os
 import platform
 import subprocess
 from functools import cache
@@ -16,6 +17,7 @@ def provenance() -> dict[str, str]:
     return {
         "commit": commit or "not a checkout",
         "dirty": str(bool(commit and _git("status", "--porcelain"))).lower(),
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         "version.python": platform.python_version(),
         **found,
     }

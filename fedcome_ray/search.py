@@ -13,7 +13,7 @@ an interruption. `asha` draws all candidates at random and stops the worse ones 
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -76,14 +76,19 @@ def search(
     kind: Kind,
     samples: int,
     run: "Callable[[Request], Outcome]",
-) -> "Outcome":
-    """Try `samples` settings of each method that has a range; the outcome of the last launch."""
+) -> "tuple[Request, list[Outcome]]":
+    """Try `samples` settings of each method that has ranges; all trials, and how launches ended."""
     starts = first_of_each_method(request.trials, space)
-    if kind == "asha":
-        return run(
-            dataclasses.replace(request, trials=at_random(starts, space, samples), asha=True)
-        )
-    return _learn(request, starts, space, samples, run)
+    attempt = _stop_early if kind == "asha" else _learn
+    tried: dict[str, Trial] = {}
+    outcomes: list[Outcome] = []
+    plain = dataclasses.replace(request, best=None)  # the best are known only at the end
+    for trials, outcome in attempt(plain, starts, space, samples, run):
+        tried |= {trial.key: trial for trial in trials}
+        outcomes.append(outcome)
+        if outcome.is_interrupted:
+            break
+    return dataclasses.replace(request, trials=list(tried.values())), outcomes
 
 
 def first_of_each_method(trials: Sequence[Trial], space: Space) -> list[Trial]:
@@ -104,16 +109,25 @@ def vary(trial: Trial, values: Mapping[str, Any]) -> Trial:
     return parse_trial(settings)
 
 
-def at_random(starts: Sequence[Trial], space: Space, samples: int) -> list[Trial]:
-    """Candidates drawn at random, the same ones for the same trials."""
-    candidates: dict[str, Trial] = {}
-    for number, start in enumerate(starts):
-        rng = generator(start.seed, Stream.SEARCH, number)
-        ranges = space[name_of(start.method)]
-        for _ in range(samples):
-            trial = vary(start, {name: values.draw(rng) for name, values in ranges.items()})
-            candidates.setdefault(trial.key, trial)
+def at_random(start: Trial, ranges: Mapping[str, Range], samples: int) -> list[Trial]:
+    """Candidates drawn at random, the same ones for the same trial."""
+    rng = generator(start.seed, Stream.SEARCH)
+    drawn = ({name: values.draw(rng) for name, values in ranges.items()} for _ in range(samples))
+    candidates = {trial.key: trial for trial in (vary(start, values) for values in drawn)}
     return list(candidates.values())
+
+
+def _stop_early(
+    request: "Request",
+    starts: Sequence[Trial],
+    space: Space,
+    samples: int,
+    run: "Callable[[Request], Outcome]",
+) -> "Iterator[tuple[list[Trial], Outcome]]":
+    """One method after the other: candidates compete with those of their own method only."""
+    for start in starts:
+        trials = at_random(start, space[name_of(start.method)], samples)
+        yield trials, run(dataclasses.replace(request, trials=trials, asha=True))
 
 
 def _learn(
@@ -122,31 +136,27 @@ def _learn(
     space: Space,
     samples: int,
     run: "Callable[[Request], Outcome]",
-) -> "Outcome":
+) -> "Iterator[tuple[list[Trial], Outcome]]":
+    """Batches of all methods together, each method with a study of its own."""
     optuna = _import_optuna()
     studies = [
         optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=t.seed))
         for t in starts
     ]
-    tried: dict[str, Trial] = {}
     for done in range(0, samples, BATCH):
         asked = []
         for study, start in zip(studies, starts, strict=True):
             for _ in range(min(BATCH, samples - done)):
                 ticket = study.ask(_distributions(optuna, space[name_of(start.method)]))
                 asked.append((study, ticket, vary(start, ticket.params)))
-        batch = {trial.key: trial for _, _, trial in asked}
-        outcome = run(dataclasses.replace(request, trials=list(batch.values()), best=None))
-        tried |= batch
-        if outcome.is_interrupted:
-            return outcome
+        trials = list({trial.key: trial for _, _, trial in asked}.values())
+        yield trials, run(dataclasses.replace(request, trials=trials))
         for study, ticket, trial in asked:
             result = request.result(trial)
             if result is None:
                 study.tell(ticket, state=optuna.trial.TrialState.FAIL)
             else:
                 study.tell(ticket, result["final"]["accuracy/test"])
-    return run(dataclasses.replace(request, trials=list(tried.values())))
 
 
 def _distributions(optuna: Any, ranges: Mapping[str, Range]) -> dict[str, Any]:

@@ -21,10 +21,19 @@ from fedcome_ray.errors import UserError
 from fedcome_ray.grid import flatten
 from fedcome_ray.provenance import provenance
 from fedcome_ray.trial import Line, read_lines
+from fedcome_ray.views import saved_view_tags
 
 FLUSH_SECONDS = 4.0
 REST_SECONDS = 60.0
-ARTIFACTS = ("trial.json", "rounds.jsonl", "clients.parquet", "model.safetensors", "trial.log")
+ARTIFACTS = (
+    "trial.json",
+    "rounds.jsonl",
+    "clients.parquet",
+    "population.parquet",
+    "similarity.parquet",
+    "model.safetensors",
+    "trial.log",
+)
 HIGH_WATER = "seconds/round"  # the metric that every round has
 
 
@@ -143,7 +152,7 @@ class Tracker:
         if found is None:
             location = None if self.uri.startswith("http") else self._artifacts.as_uri()
             # Without this kind, MLflow's page opens on its side for language models.
-            tags = {"mlflow.experimentKind": "custom_model_development"}
+            tags = {"mlflow.experimentKind": "custom_model_development", **saved_view_tags()}
             self.experiment_id = self._client.create_experiment(self.experiment, location, tags)
         else:
             self.experiment_id = found.experiment_id

@@ -25,10 +25,6 @@ from fedcome_ray.trial import Line, TrialRun, exclusive
 
 logger = logging.getLogger(__name__)
 
-# Rounds are reported together, about once a second: a report costs some milliseconds, a round may
-# cost less.
-REPORT_SECONDS = 1.0
-
 
 class TrialActor(tune.Trainable):
     """Runs one trial after the other; a failed one is reported, not raised.
@@ -45,12 +41,14 @@ class TrialActor(tune.Trainable):
         machine: Machine,
         trials_folder: Path,
         plugins: list[str],
+        report_seconds: float,
     ) -> None:
         device.tune_process(num_threads=1)
         methods.load_plugins(plugins)
         self._machine = machine
         self._populations = populations
         self._plugins = plugins
+        self._report_seconds = report_seconds
         self._trials_folder = trials_folder
         if machine.is_joint:
             self._device = device.pick(machine.gpus_per_shard)
@@ -78,6 +76,7 @@ class TrialActor(tune.Trainable):
                 "num_restored": 0,
                 "rounds_done": 0,
                 "accuracy": 0.0,
+                "finished": False,
                 "done": True,
             }
         self._news["seconds"], self._spent = dict(self._spent), defaultdict(float)
@@ -120,7 +119,7 @@ class TrialActor(tune.Trainable):
         run = self._trial_run
         assert run is not None
         checkpoints = run.checkpoint_seconds
-        lines = run.advance(REPORT_SECONDS)
+        lines = run.advance(self._report_seconds)
         self._spent["checkpoint"] += run.checkpoint_seconds - checkpoints
         if run.is_finished:
             end = perf_counter()
@@ -134,6 +133,7 @@ class TrialActor(tune.Trainable):
             "num_restored": run.num_restored,
             "rounds_done": len(run.lines),
             "accuracy": last_accuracy(run.lines),
+            "finished": run.is_finished,
             "done": run.is_finished,
         }
 

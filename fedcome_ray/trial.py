@@ -6,6 +6,8 @@
     trial.log                what went wrong, if something did
     model.safetensors        the final params, when finished
     clients.parquet          every client's results in every evaluated round, when finished
+    population.parquet       every client's examples and classes, when finished
+    similarity.parquet       what the sampler learnt of pairs of clients, if it did, when finished
     result.json              written last: its presence says that the trial is finished
 
 A folder can be continued by any process at any time. Rounds after the last checkpoint are repeated
@@ -20,7 +22,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,6 +37,13 @@ from fedcome_ray.federation import RoundRecord, Shards, run_round
 from fedcome_ray.models.model import Model
 from fedcome_ray.population import Population
 from fedcome_ray.server import Server
+from fedcome_ray.similarity import DenseTable
+from fedcome_ray.trial_tables import (
+    ClientHistory,
+    client_table,
+    population_table,
+    similarity_table,
+)
 
 Line = dict[str, Any]  # a line of rounds.jsonl
 
@@ -46,15 +55,6 @@ MAX_RECOVERIES = 10
 CHECKPOINT = "checkpoint.safetensors"
 ROUNDS = "rounds.jsonl"
 RESULT = "result.json"
-
-
-class ClientHistory(NamedTuple):
-    """Every client's results in the evaluated rounds."""
-
-    rounds: NDArray[np.int64]  # [evaluations]
-    test_loss: NDArray[np.float32]  # [evaluations, num_clients], NaN where not evaluated
-    test_accuracy: NDArray[np.float32]
-    train_loss: NDArray[np.float32]
 
 
 class TrialRun:
@@ -78,6 +78,7 @@ class TrialRun:
         self.recoveries = 0
         self._initial = self.server.state
         self._num_clients = population.num_clients
+        self._population = population
         self._num_reported = 0
         self._num_written = 0
         self._checkpoint_cost = 0.0
@@ -135,8 +136,8 @@ class TrialRun:
             self.folder / "model.safetensors",
             lambda path: save_file({"params": params}, path, metadata=settings),
         )
-        table = client_table(self._client_history())
-        checkpoint.replace(self.folder / "clients.parquet", table.to_parquet)
+        for name, table in self._tables().items():
+            checkpoint.replace(self.folder / name, table.to_parquet)
         result = {
             "key": self.trial.key,
             "name": self.trial.name,
@@ -148,6 +149,16 @@ class TrialRun:
         text = json.dumps(result, indent=2)
         checkpoint.replace(self.folder / RESULT, lambda path: path.write_text(text))
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
+
+    def _tables(self) -> dict[str, Any]:
+        sampler = self.server.state.sampler
+        tables = {
+            "clients.parquet": client_table(self._client_history()),
+            "population.parquet": population_table(self._population),
+        }
+        if isinstance(sampler, DenseTable):
+            tables["similarity.parquet"] = similarity_table(sampler)
+        return tables
 
     def _run_round(self) -> RoundRecord:
         number = self.server.state.round_index
@@ -289,22 +300,6 @@ def read_result(folder: Path) -> dict[str, Any] | None:
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); delete it to run the trial again") from None
     return result
-
-
-def client_table(history: ClientHistory) -> Any:
-    """Every client's results as a data frame with a row for each round and client."""
-    import pandas as pd  # slow to import
-
-    num_rounds, num_clients = history.test_loss.shape
-    return pd.DataFrame(
-        {
-            "round": np.repeat(history.rounds.astype(np.int32), num_clients),
-            "client": np.tile(np.arange(num_clients, dtype=np.int32), num_rounds),
-            "test_loss": history.test_loss.ravel(),
-            "test_accuracy": history.test_accuracy.ravel(),
-            "train_loss": history.train_loss.ravel(),
-        }
-    )
 
 
 @contextmanager

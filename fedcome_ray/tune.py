@@ -94,16 +94,21 @@ def _main(args: argparse.Namespace) -> int:
     request = make_request(args, Path(args.grid).stem, trials, output, data_dir)
     if args.dry_run:
         return dry_run(request, out)
-    from fedcome_ray.launch import launch
+    from fedcome_ray import cluster
+    from fedcome_ray.launch import launch, show_results, write_best
 
     with cli.stderr_to(request.log) as stderr:
         console = Console(file=stderr)
         if args.search is None:
             return launch(request, out, console).exit_code
-        outcome = search.search(
-            request, space, args.search, args.samples, lambda some: launch(some, out, console)
-        )
-        return outcome.exit_code
+        with cluster.connected(request.address):  # one cluster for all its launches
+            tried, outcomes = search.search(
+                request, space, args.search, args.samples, lambda some: launch(some, out, console)
+            )
+        show_results(tried, out)
+        if args.best is not None:
+            write_best(tried, args.best, out)
+        return max(outcome.exit_code for outcome in outcomes)
 
 
 def overlay_of(args: argparse.Namespace) -> "Callable[[Settings], None]":

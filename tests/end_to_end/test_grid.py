@@ -90,7 +90,7 @@ def test_the_end_shows_the_table_what_made_it_and_where_the_time_went(first: Any
     assert "Test accuracy of the last round" in first.stdout
     assert "profile quick, digits, 8 rounds, 1 seed(s), 3 of 4 trials" in first.stdout
     assert "outside of rounds" in first.stdout
-    assert "mlflow ui --backend-store-uri sqlite:///" in first.stdout
+    assert "python -m fedcome_ray.ui --output" in first.stdout
     assert "Traceback" not in first.stdout + first.stderr
 
 

@@ -5,6 +5,7 @@ from math import prod
 import pytest
 
 from fedcome_ray import grid, methods
+from fedcome_ray.hyperparameters import name_of
 
 # Of the profiles quick, mini and paper.
 EXPECTED = {
@@ -57,7 +58,7 @@ def test_quick_needs_no_download(name: str) -> None:
 @pytest.mark.parametrize("name", ["full_participation", "heterogeneity", "partial_participation"])
 def test_a_table_has_a_row_for_each_method_of_the_paper(name: str) -> None:
     trials = grid.expand(grid.load(name), "paper")
-    rows = dict.fromkeys(trial.name.split("-")[0] for trial in trials)
+    rows = dict.fromkeys(name_of(trial.method) for trial in trials)
     assert tuple(rows) == methods.PAPER
 
 

@@ -71,12 +71,12 @@ def test_a_range_that_is_none_is_refused(values: dict[str, Any]) -> None:
 
 def test_random_candidates_lie_in_their_ranges_and_are_the_same_again() -> None:
     space = search.parse_space(SPACE)
-    candidates = search.at_random([fedprox(0.01)], space, 50)
+    candidates = search.at_random(fedprox(0.01), space["fedprox"], 50)
     mus = [trial.method.model_dump()["mu"] for trial in candidates]
     assert len(set(mus)) == 50
     assert all(1e-4 <= mu <= 1.0 for mu in mus)
     assert sum(mu < 1e-2 for mu in mus) > 10  # logarithmic, so not all are large
-    assert candidates == search.at_random([fedprox(0.01)], space, 50)
+    assert candidates == search.at_random(fedprox(0.01), space["fedprox"], 50)
 
 
 def test_a_grid_without_ranges_for_its_methods_is_refused() -> None:
@@ -125,8 +125,9 @@ def test_optuna_learns_where_the_best_setting_is() -> None:
 
     request: Any = Requested([fedprox(0.001)])
     space = search.parse_space({"fedprox": {"method.mu": {"low": 0.0, "high": 1.0}}})
-    search.search(request, space, "optuna", 40, run)
-    mus = [trial.method.model_dump()["mu"] for trial in tried[:40]]
+    everything, _ = search.search(request, space, "optuna", 40, run)
+    assert everything.trials == tried
+    mus = [trial.method.model_dump()["mu"] for trial in tried]
     early, late = mus[:8], mus[-8:]
     assert sum(abs(mu - 0.3) for mu in late) < sum(abs(mu - 0.3) for mu in early)
     assert min(abs(mu - 0.3) for mu in mus) < 0.05
