@@ -58,7 +58,7 @@ def test_a_trial_keeps_its_name_where_that_is_enough() -> None:
 
 
 def test_trials_with_one_name_are_told_apart_by_what_varies() -> None:
-    trials = expand(**{"method": [{"name": "fedfv", "tau": 0}, {"name": "fedfv", "tau": 3}]})
+    trials = expand(method=[{"name": "fedfv", "tau": 0}, {"name": "fedfv", "tau": 3}])
     assert list(labels(trials).values()) == [
         "fedfv-p1-random-s0 tau=0",
         "fedfv-p1-random-s0 tau=3",
