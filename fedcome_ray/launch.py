@@ -256,6 +256,7 @@ def show_results(request: Request, out: Console) -> None:
     accuracy = {key: r["final"]["accuracy/test"] for key, r in results.items() if r is not None}
     names = sorted({trial.data.dataset for trial in request.trials})
     rounds = sorted({trial.rounds for trial in request.trials})
+    cli.say(out, "Test accuracy of the last round, %")  # as a title it would be cut by the table
     out.print(result_table(request.trials, accuracy))
     cli.say(
         out,

@@ -30,7 +30,7 @@ def result_table(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> Tabl
         if trial.key in accuracy:
             row[column].append(100 * accuracy[trial.key])
 
-    table = Table(title="Test accuracy of the last round, %", title_justify="left")
+    table = Table()
     for name in row_names:
         table.add_column(name.removesuffix(".name"))
     for column in columns:
