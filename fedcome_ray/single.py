@@ -64,7 +64,7 @@ def run_single(request: SingleRequest, out: Console) -> None:
             shards = stack.enter_context(shards_of(request, trial, population))
             run = TrialRun(trial, population, shards, folder, init_params)
             follow(run, request, population.num_clients)
-    out.print(result_of(trial, folder))
+    show_result(trial, folder, out)
     cli.say_where(out, folder, request.tracking_uri)
 
 
@@ -146,15 +146,15 @@ def follow(run: TrialRun, request: SingleRequest, num_clients: int) -> None:
     tracker.check_open()
 
 
-def result_of(trial: Trial, folder: Path) -> Table:
+def show_result(trial: Trial, folder: Path, out: Console) -> None:
     """The last round of a finished trial, and what produced it."""
     result = read_result(folder) or {}
-    table = Table(
-        title=f"{trial.name} after {trial.rounds} rounds on {trial.data.dataset}",
-        caption=f"seed {trial.seed}, key {trial.key}, commit {provenance()['commit'][:10]}",
-    )
+    table = Table()
     table.add_column("metric")
     table.add_column("value", justify="right")
     for name, value in result["final"].items():
         table.add_row(name, f"{value:.4g}")
-    return table
+    cli.say(out, f"{trial.name} after {trial.rounds} rounds on {trial.data.dataset}")
+    out.print(table)
+    commit = provenance()["commit"][:10]
+    cli.say(out, f"seed {trial.seed}, key {trial.key}, commit {commit}")

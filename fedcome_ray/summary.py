@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from fedcome_ray.config import Trial, label
 from fedcome_ray.grid import flatten
@@ -13,7 +15,7 @@ Cells = dict[tuple[str, ...], dict[str, list[float]]]
 KINDS = ("method", "sampler", "model")
 
 
-def result_table(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> Table:
+def result_table(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> Group:
     """Rows and columns are the settings in which the trials differ; only seeds are averaged.
 
     `accuracy` is by trial key; cells without a finished trial stay empty.
@@ -45,10 +47,11 @@ def _layout(points: list[dict[str, str]]) -> tuple[list[str], str | None]:
     return [name for name in varying if name != column] or ["method"], column
 
 
-def _render(cells: Cells, rows: list[str], column_name: str | None) -> Table:
+def _render(cells: Cells, rows: list[str], column_name: str | None) -> Group:
     columns = list({column: None for row in cells.values() for column in row})
     across = f", by {column_name}" if column_name else ""
-    table = Table(title=f"Test accuracy of the last round, %{across}", title_justify="left")
+    title = Text(f"Test accuracy of the last round, %{across}")  # a table would cut its own title
+    table = Table()
     for name in rows:
         table.add_column(name)
     for column in columns:
@@ -59,7 +62,7 @@ def _render(cells: Cells, rows: list[str], column_name: str | None) -> Table:
     }
     for labels, row in cells.items():
         table.add_row(*labels, *(_cell(row.get(column, []), best[column]) for column in columns))
-    return table
+    return Group(title, table)
 
 
 def _show(value: Any) -> str:

@@ -6,6 +6,7 @@ the driver writes, in batches: a single metric costs SQLite as much as a hundred
 again by its trial's key, and a round that it has already is not written twice.
 """
 
+import logging
 import os
 import queue
 import threading
@@ -141,10 +142,8 @@ class Tracker:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "1")
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
-        import logging
-
+        os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
         logging.getLogger("alembic").setLevel(logging.ERROR)
-        logging.getLogger("mlflow").setLevel(logging.ERROR)
         from mlflow import MlflowClient  # seconds to import, so here in the background
 
         self._client = MlflowClient(self.uri)

@@ -1,0 +1,55 @@
+"""Ray and MLflow live at the rim, and `--help` answers at once."""
+
+import subprocess
+import sys
+
+import pytest
+
+INNER = (
+    "fedcome_ray.methods",
+    "fedcome_ray.training",
+    "fedcome_ray.shard",
+    "fedcome_ray.server",
+    "fedcome_ray.federation",
+    "fedcome_ray.trial",
+    "fedcome_ray.samplers",
+    "fedcome_ray.consensus",
+)
+
+
+def imported_by(code: str) -> set[str]:
+    """The packages that are loaded in a new process after this code."""
+    report = "import atexit, sys; atexit.register(lambda: print('\\nloaded', *sys.modules))\n"
+    answer = subprocess.run(
+        [sys.executable, "-c", report + code], capture_output=True, text=True, check=True
+    )
+    return set(answer.stdout.splitlines()[-1].split())
+
+
+def test_the_learning_core_needs_neither_ray_nor_mlflow() -> None:
+    loaded = imported_by(f"import {', '.join(INNER)}")
+    assert set(INNER) <= loaded
+    assert not {"ray", "mlflow"} & loaded
+
+
+def test_every_inner_module_can_be_imported_first() -> None:
+    code = (
+        "import importlib, sys\n"
+        f"for name in {INNER!r}:\n"
+        "    for loaded in [m for m in sys.modules if m.startswith('fedcome_ray')]:\n"
+        "        del sys.modules[loaded]\n"
+        "    importlib.import_module(name)\n"
+    )
+    assert "fedcome_ray.consensus" in imported_by(code)
+
+
+@pytest.mark.parametrize("program", ["tune", "run"])
+def test_help_does_not_wait_for_heavy_imports(program: str) -> None:
+    loaded = imported_by(f"from fedcome_ray import {program}; {program}.main(['--help'])")
+    assert f"fedcome_ray.{program}" in loaded
+    assert not {"torch", "ray", "mlflow", "pandas"} & loaded
+
+
+def test_the_grids_are_listed_without_ray() -> None:
+    loaded = imported_by("from fedcome_ray import tune; tune.main(['--list'])")
+    assert not {"ray", "mlflow"} & loaded
