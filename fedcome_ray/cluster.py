@@ -5,14 +5,19 @@ import os
 import secrets
 import signal
 import socket
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import ray
 from ray.util.placement_group import get_current_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+    PlacementGroupSchedulingStrategy,
+)
 from torch import Tensor
 
 from fedcome_ray import device, methods
@@ -137,6 +142,26 @@ def check_feasible(machine: Machine) -> None:
         raise UserError(
             f"--num-shards: a trial needs {wanted_cpus:g} CPUs and {wanted_gpus:g} GPUs, "
             f"the cluster has {all_cpus:g} and {all_gpus:g}"
+        )
+
+
+def check_storage(folder: Path) -> None:
+    """Refuse an output folder that some node of the cluster does not see."""
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    if len(nodes) == 1:
+        return
+    with tempfile.NamedTemporaryFile(prefix=".seen-", dir=folder) as marker:
+        looks = [
+            ray.remote(os.path.exists)
+            .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, False))
+            .remote(marker.name)
+            for node in nodes
+        ]
+        blind = [node for node, sees in zip(nodes, ray.get(looks), strict=True) if not sees]
+    if blind:
+        raise UserError(
+            f"--output: {len(blind)} of {len(nodes)} nodes do not see `{folder}`; "
+            f"on a cluster it must be on storage that all nodes share"
         )
 
 

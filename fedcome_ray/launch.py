@@ -165,6 +165,7 @@ def run_trials(
     resources = ray.cluster_resources()
     layout = request.layout(len(trials), resources.get("CPU", 0), resources.get("GPU", 0))
     cluster.check_feasible(layout.machine)
+    cluster.check_storage(request.output)
     console.print(f"{len(trials)} trials, {plan.words(layout)}", highlight=False)
     trainable = tune.with_parameters(
         TrialActor,
