@@ -94,7 +94,7 @@ def launch(request: Request, out: Console) -> int:
     log.parent.mkdir(exist_ok=True)
 
     # One launch at a time: its driver is the only writer of the default store, which is SQLite.
-    with exclusive(request.output, patience=0), cli.stderr_to(log) as stderr:
+    with exclusive(request.output, patience=0), cli.noise_to(log) as stderr:
         pending = [trial for trial in request.trials if request.result(trial) is None]
         console = Console(file=stderr)
         tags = {"grid": request.grid_name, "profile": request.profile, "launch": name}

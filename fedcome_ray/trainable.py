@@ -8,7 +8,6 @@ import logging
 import traceback
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from fedcome_ray.cluster import RayShards, ShardPool, SharedPopulation
 from fedcome_ray.config import Trial
 from fedcome_ray.errors import FedcomeError
 from fedcome_ray.plan import Machine
-from fedcome_ray.trial import TrialRun, exclusive
+from fedcome_ray.trial import Line, TrialRun, exclusive, read_lines, read_result
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +49,8 @@ class TrialActor(tune.Trainable):
         self._plugins = plugins
         self._trials_folder = trials_folder
         self._pool = ShardPool(machine)
+        self._resources = ExitStack()  # the lock of the trial's folder
         self._trial_run: TrialRun | None = None
-        self._resources = ExitStack()
         self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -59,59 +58,56 @@ class TrialActor(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        if self._failure is None:
-            self._guard(self._advance)
-        if self._failure is not None:
-            return {"lines": [], "failure": self._failure, "num_restored": 0, "done": True}
-        return self._news
+        try:
+            return self._advance()
+        except Exception as error:  # noqa: BLE001 - reported with its cause, and the grid goes on
+            self._close()
+            # The folder may be what failed: a full disk, or somebody removed it.
+            with suppress(OSError), (self._folder / "trial.log").open("a") as file:
+                traceback.print_exception(error, file=file)
+            kind = "" if isinstance(error, FedcomeError) else f"{type(error).__name__}: "
+            return {"lines": [], "num_restored": 0, "failure": f"{kind}{error}", "done": True}
 
     def cleanup(self) -> None:
         """Tune stops the actor, perhaps in the middle of a trial: leave it ready to go on."""
-        if self._trial_run is not None and self._failure is None:
+        if self._trial_run is not None:
             self._trial_run.checkpoint()
-        self._resources.close()
+        self._close()
 
     def _begin(self, config: dict[str, Any]) -> None:
-        self._failure: str | None = None
-        self._start = perf_counter()
-        trial = Trial.model_validate(config["spec"]["trial"])
-        self._folder = self._trials_folder / trial.folder_name
-        self._guard(lambda: self._open(trial))
+        """Take a trial without touching its folder: Tune may hand it to another actor instead."""
+        self._close()
+        self._trial = Trial.model_validate(config["spec"]["trial"])
+        self._folder = self._trials_folder / self._trial.folder_name
 
-    def _open(self, trial: Trial) -> None:
-        self._resources.enter_context(exclusive(self._folder))
-        self._pool.replace_dead()  # else a shard that died late would fail every trial after it
-        population = self._populations[trial.data.model_dump_json()]
-        shards = RayShards(trial, population, self._pool, self._plugins)
-        self._trial_run = TrialRun(trial, shards.population, shards, self._folder)
-
-    def _advance(self) -> None:
-        assert self._trial_run is not None
-        lines = self._trial_run.advance(REPORT_SECONDS)
-        num_restored, is_finished = self._trial_run.num_restored, self._trial_run.is_finished
-        if is_finished:
-            self._trial_run.finish()
+    def _advance(self) -> dict[str, Any]:
+        run = self._trial_run = self._trial_run or self._open()
+        if run is None:
+            lines = read_lines(self._folder)
             self._close()
-        news = [{k: v for k, v in line.items() if k != "cohort"} for line in lines]
-        self._news = {
-            "lines": news,
-            "failure": None,
-            "num_restored": num_restored,
-            "done": is_finished,
-            "trial_seconds": perf_counter() - self._start,
-        }
+            return _news(lines, num_restored=len(lines), is_finished=True)
+        lines = run.advance(REPORT_SECONDS)
+        if run.is_finished:
+            run.finish()
+            self._close()
+        return _news(lines, run.num_restored, run.is_finished)
+
+    def _open(self) -> TrialRun | None:
+        """The trial, ready to go on; None if another process has finished it in the meantime."""
+        self._resources.enter_context(exclusive(self._folder))
+        if read_result(self._folder) is not None:
+            return None
+        self._pool.replace_dead()  # else a shard that died late would fail every trial after it
+        population = self._populations[self._trial.data.model_dump_json()]
+        shards = RayShards(self._trial, population, self._pool, self._plugins)
+        return TrialRun(self._trial, shards.population, shards, self._folder)
 
     def _close(self) -> None:
         self._trial_run = None
         self._resources.close()
 
-    def _guard(self, action: Any) -> None:
-        try:
-            action()
-        except Exception as error:  # noqa: BLE001 - reported with its cause, and the grid goes on
-            kind = "" if isinstance(error, FedcomeError) else f"{type(error).__name__}: "
-            self._failure = f"{kind}{error}"
-            self._close()
-            # The folder may be what failed: a full disk, or somebody removed it.
-            with suppress(OSError), (self._folder / "trial.log").open("a") as file:
-                traceback.print_exception(error, file=file)
+
+def _news(lines: list[Line], num_restored: int, is_finished: bool) -> dict[str, Any]:
+    """What Tune passes on to the driver; cohorts stay in the trial's folder."""
+    shown = [{k: v for k, v in line.items() if k != "cohort"} for line in lines]
+    return {"lines": shown, "num_restored": num_restored, "failure": None, "done": is_finished}
