@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -198,7 +198,7 @@ def quiet_ray() -> None:
 
 
 @contextmanager
-def stderr_to(log: Path) -> Iterator[IO[str]]:
+def noise_to(log: Path) -> Iterator[IO[str]]:
     """Send what libraries and their child processes print to a log; yields the real stderr."""
     log.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
@@ -206,7 +206,8 @@ def stderr_to(log: Path) -> Iterator[IO[str]]:
         with log.open("ab") as file:
             os.dup2(file.fileno(), 2)
         try:
-            yield real
+            with redirect_stdout(sys.stderr):  # Ray's news of dead processes
+                yield real
         finally:
             sys.stderr.flush()
             os.dup2(real.fileno(), 2)

@@ -65,7 +65,7 @@ def _main(args: argparse.Namespace) -> int:
         name: grid.expand(chosen, args.profile, overrides, overlay)
         for name, chosen in grids.items()
     }
-    out = Console()
+    out = Console(file=sys.stdout)  # not what noise is sent away from
     if args.dry_run:
         from fedcome_ray import plan
 
@@ -92,7 +92,7 @@ def run_grids(requests: "list[Request]", address: str | None, out: "Console") ->
     from fedcome_ray.launch import launch
 
     outcomes = []
-    with cli.stderr_to(requests[0].log) as stderr, cluster.connected(address):
+    with cli.noise_to(requests[0].log) as stderr, cluster.connected(address):
         for request in requests:
             out.rule(request.grid_name)
             outcomes.append(launch(request, out, Console(file=stderr)))

@@ -5,7 +5,6 @@ one shard is enough, a part of it. Tune reuses the actor for the next trial (`re
 the pool of shards with it.
 """
 
-import logging
 import traceback
 from collections import defaultdict
 from contextlib import ExitStack, suppress
@@ -21,9 +20,8 @@ from fedcome_ray.config import Trial
 from fedcome_ray.errors import FedcomeError
 from fedcome_ray.federation import LocalShards, Shards
 from fedcome_ray.plan import Machine
-from fedcome_ray.trial import Line, TrialRun, exclusive
-
-logger = logging.getLogger(__name__)
+from fedcome_ray.population import Population
+from fedcome_ray.trial import Line, TrialRun, exclusive, read_lines, read_result
 
 
 class TrialActor(tune.Trainable):
@@ -45,20 +43,18 @@ class TrialActor(tune.Trainable):
     ) -> None:
         device.tune_process(num_threads=1)
         methods.load_plugins(plugins)
-        self._machine = machine
         self._populations = populations
+        self._machine = machine
+        self._trials_folder = trials_folder
         self._plugins = plugins
         self._report_seconds = report_seconds
-        self._trials_folder = trials_folder
         if machine.is_joint:
             self._device = device.pick(machine.gpus_per_shard)
         else:
             self._pool = ShardPool(machine)
+        self._resources = ExitStack()  # the lock of the trial's folder
         self._trial_run: TrialRun | None = None
-        # Seconds outside of rounds since the last answer, by what was done.
-        self._spent: defaultdict[str, float] = defaultdict(float)
         self._last_answer = perf_counter()
-        self._resources = ExitStack()
         self._begin(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -66,58 +62,42 @@ class TrialActor(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
+        # Seconds outside of rounds since the last answer, by what was done.
+        self._spent: defaultdict[str, float] = defaultdict(float)
         self._spent["report"] += perf_counter() - self._last_answer
-        if self._failure is None:
-            self._guard(self._advance)
-        if self._failure is not None:
-            self._news = {
-                "lines": [],
-                "failure": self._failure,
-                "num_restored": 0,
-                "rounds_done": 0,
-                "accuracy": 0.0,
-                "finished": False,
-                "done": True,
-            }
-        self._news["seconds"], self._spent = dict(self._spent), defaultdict(float)
+        try:
+            news = self._advance()
+        except Exception as error:  # noqa: BLE001 - reported with its cause, and the grid goes on
+            self._close()
+            # The folder may be what failed: a full disk, or somebody removed it.
+            with suppress(OSError), (self._folder / "trial.log").open("a") as file:
+                traceback.print_exception(error, file=file)
+            kind = "" if isinstance(error, FedcomeError) else f"{type(error).__name__}: "
+            news = _news([], is_finished=False, failure=f"{kind}{error}")
         self._last_answer = perf_counter()
-        return self._news
+        return {**news, "seconds": dict(self._spent)}
 
     def cleanup(self) -> None:
         """Tune stops the actor, perhaps in the middle of a trial: leave it ready to go on."""
-        if self._trial_run is not None and self._failure is None:
-            self._trial_run.checkpoint()
-        self._resources.close()
+        self._leave()
 
     def _begin(self, config: dict[str, Any]) -> None:
-        if self._trial_run is not None:  # a scheduler of Tune stopped it early
-            self._guard(self._trial_run.checkpoint)
-            self._close()
-        self._failure: str | None = None
-        self._spent = defaultdict(float)
-        start = perf_counter()
-        trial = Trial.model_validate(config["spec"]["trial"])
-        self._folder = self._trials_folder / trial.folder_name
-        self._guard(lambda: self._open(trial))
+        """Take a trial without touching its folder: Tune may hand it to another actor instead."""
+        self._leave()  # one that Tune stopped early
+        self._trial = Trial.model_validate(config["spec"]["trial"])
+        self._folder = self._trials_folder / self._trial.folder_name
         self._last_answer = perf_counter()
-        self._spent["start"] += self._last_answer - start
 
-    def _open(self, trial: Trial) -> None:
-        self._resources.enter_context(exclusive(self._folder))
-        shared = self._populations[trial.data.model_dump_json()]
-        population = shared.fetch()
-        shards: Shards
-        if self._machine.is_joint:
-            memory = self._machine.memory_per_shard
-            shards = LocalShards(trial, population, device=self._device, memory=memory)
-        else:
-            self._pool.replace_dead()  # else a shard that died late would fail every trial after it
-            shards = RayShards(trial, shared, self._pool, self._plugins)
-        self._trial_run = TrialRun(trial, population, shards, self._folder)
-
-    def _advance(self) -> None:
+    def _advance(self) -> dict[str, Any]:
+        start = perf_counter()
+        if self._trial_run is None:
+            self._trial_run = self._open()
+            self._spent["start"] += perf_counter() - start
         run = self._trial_run
-        assert run is not None
+        if run is None:
+            lines = read_lines(self._folder)
+            self._close()
+            return _news(lines, is_finished=True, num_restored=len(lines))
         checkpoints = run.checkpoint_seconds
         lines = run.advance(self._report_seconds)
         self._spent["checkpoint"] += run.checkpoint_seconds - checkpoints
@@ -126,31 +106,53 @@ class TrialActor(tune.Trainable):
             run.finish()
             self._close()
             self._spent["finish"] += perf_counter() - end
-        news = [{k: v for k, v in line.items() if k != "cohort"} for line in lines]
-        self._news = {
-            "lines": news,
-            "failure": None,
-            "num_restored": run.num_restored,
-            "rounds_done": len(run.lines),
-            "accuracy": last_accuracy(run.lines),
-            "finished": run.is_finished,
-            "done": run.is_finished,
-        }
+        accuracy = last_accuracy(run.lines)
+        return _news(lines, run.is_finished, run.num_restored, len(run.lines), accuracy)
+
+    def _open(self) -> TrialRun | None:
+        """The trial, ready to go on; None if another process has finished it in the meantime."""
+        self._resources.enter_context(exclusive(self._folder))
+        if read_result(self._folder) is not None:
+            return None
+        shared = self._populations[self._trial.data.model_dump_json()]
+        population = shared.fetch()
+        return TrialRun(self._trial, population, self._shards(shared, population), self._folder)
+
+    def _shards(self, shared: SharedPopulation, population: Population) -> Shards:
+        if self._machine.is_joint:
+            memory = self._machine.memory_per_shard
+            return LocalShards(self._trial, population, device=self._device, memory=memory)
+        self._pool.replace_dead()  # else a shard that died late would fail every trial after it
+        return RayShards(self._trial, shared, self._pool, self._plugins)
+
+    def _leave(self) -> None:
+        if self._trial_run is not None:
+            self._trial_run.checkpoint()
+        self._close()
 
     def _close(self) -> None:
         self._trial_run = None
         self._resources.close()
 
-    def _guard(self, action: Any) -> None:
-        try:
-            action()
-        except Exception as error:  # noqa: BLE001 - reported with its cause, and the grid goes on
-            kind = "" if isinstance(error, FedcomeError) else f"{type(error).__name__}: "
-            self._failure = f"{kind}{error}"
-            self._close()
-            # The folder may be what failed: a full disk, or somebody removed it.
-            with suppress(OSError), (self._folder / "trial.log").open("a") as file:
-                traceback.print_exception(error, file=file)
+
+def _news(
+    lines: list[Line],
+    is_finished: bool,
+    num_restored: int = 0,
+    rounds_done: int = 0,
+    accuracy: float = 0.0,
+    failure: str | None = None,
+) -> dict[str, Any]:
+    """What Tune passes on to the driver; cohorts stay in the trial's folder."""
+    return {
+        "lines": [{k: v for k, v in line.items() if k != "cohort"} for line in lines],
+        "num_restored": num_restored,
+        "rounds_done": rounds_done,
+        "accuracy": accuracy,
+        "failure": failure,
+        "finished": is_finished,
+        "done": is_finished or failure is not None,
+    }
 
 
 def last_accuracy(lines: list[Line]) -> float:

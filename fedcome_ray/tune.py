@@ -75,7 +75,7 @@ def _main(args: argparse.Namespace) -> int:
 
     from fedcome_ray import grid
 
-    out = Console()
+    out = Console(file=sys.stdout)  # not what noise is sent away from
     if args.list:
         for name in grid.grid_names():
             out.print(f"[bold]{name:24}[/bold] {grid.load(name).description}", highlight=False)
@@ -97,7 +97,7 @@ def _main(args: argparse.Namespace) -> int:
     from fedcome_ray import cluster
     from fedcome_ray.launch import launch, show_results, write_best
 
-    with cli.stderr_to(request.log) as stderr:
+    with cli.noise_to(request.log) as stderr:
         console = Console(file=stderr)
         if args.search is None:
             return launch(request, out, console).exit_code
