@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: help install quickstart test check format bench clean
+.PHONY: help install quickstart reproduce-quick test check format bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -17,6 +17,9 @@ $(STAMP): pyproject.toml
 
 quickstart: $(STAMP)  ## run a grid on embedded data and show its results
 	$(BIN)/python -m fedcome_ray.tune --grid partial_participation
+
+reproduce-quick: $(STAMP)  ## run every grid on embedded data and write the report
+	$(BIN)/python -m fedcome_ray.reproduce
 
 test: $(STAMP) check  ## lint, types and the whole test-suite
 	$(BIN)/python -m pytest
