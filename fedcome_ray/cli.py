@@ -174,11 +174,11 @@ def say(out: "Console", text: str, style: str | None = None) -> None:
     out.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def say_where(out: "Console", results: Path, uri: str) -> None:
+def say_where(out: "Console", results: Path, output: Path, uri: str) -> None:
     """Where to look next, ready to be copied."""
     say(out, f"results    {results}")
-    if uri == tracking_uri(None, results):
-        say(out, f"compare    python -m fedcome_ray.ui --output {shlex.quote(str(results))}")
+    if uri == tracking_uri(None, output):
+        say(out, f"compare    python -m fedcome_ray.ui --output {shlex.quote(str(output))}")
     else:
         say(out, f"compare    mlflow ui --backend-store-uri {shlex.quote(uri)}")
 

@@ -391,7 +391,7 @@ def conclude(request: Request, outcome: Outcome, tracker: Tracker, out: Console)
     if missing:
         cli.say(out, f"{missing} trials are not finished; the same command goes on")
         cli.say(out, f"log        {request.log}")
-    cli.say_where(out, request.output, request.tracking_uri)
+    cli.say_where(out, request.output, request.output, request.tracking_uri)
 
 
 def timing_table(outcome: Outcome) -> Table:

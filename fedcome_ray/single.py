@@ -65,7 +65,7 @@ def run_single(request: SingleRequest, out: Console) -> None:
             run = TrialRun(trial, population, shards, folder, init_params)
             follow(run, request, population.num_clients)
     show_result(trial, folder, out)
-    cli.say_where(out, folder, request.tracking_uri)
+    cli.say_where(out, folder, request.output, request.tracking_uri)
 
 
 def make_trial(request: SingleRequest, init_params: torch.Tensor | None) -> Trial:

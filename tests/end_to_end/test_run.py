@@ -37,7 +37,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
 def test_the_end_shows_the_result_and_where_it_is(first: tuple[Any, Path]) -> None:
     said, folder = first
     assert said.returncode == 0
-    assert "fedavg-p1-random-s0 after 6 rounds on digits" in said.stdout
+    assert "fedavg-digits-p1-random-s0 after 6 rounds on digits" in said.stdout
     assert "accuracy/test" in said.stdout
     assert str(folder) in said.stdout
     assert "Traceback" not in said.stderr

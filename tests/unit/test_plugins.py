@@ -77,7 +77,9 @@ def test_a_loaded_method_can_be_an_axis_of_a_grid(write: Write) -> None:
         profiles={"quick": {}},
     )
     trials = expand(grid, "quick")
-    assert [trial.name.split("-")[0] for trial in trials] == ["momentum"] * 2 + ["fedavg"] * 2
+    assert [trial.name.split("-")[0] for trial in trials] == ["momentum(beta=0.3)"] * 2 + [
+        "fedavg"
+    ] * 2
     assert trials[0].model_dump()["method"] == {"name": "momentum", "beta": 0.3}
     assert len({trial.key for trial in trials}) == 4
 

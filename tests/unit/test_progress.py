@@ -54,8 +54,8 @@ def test_without_a_terminal_every_end_is_a_line() -> None:
         progress.ended(first, "done")
         progress.ended(second, "failed", "it diverged [/red]")
     assert file.getvalue().splitlines() == [
-        "  done  fedavg-p1-random-s0  accuracy 0.750",
-        "failed  fedavg-p1-random-s1  it diverged [/red]",
+        "  done  fedavg-digits-p1-random-s0  accuracy 0.750",
+        "failed  fedavg-digits-p1-random-s1  it diverged [/red]",
     ]
 
 
@@ -130,8 +130,14 @@ class TestTerminal:
         screen = self.screen(trials(3), 3).splitlines()
         assert screen[0].strip() == "2 running, 1 done"
         assert "10% · " in screen[1]
-        assert screen[2].split() == ["fedavg-p1-random-s1", "round", "1/10", "accuracy", "0.500"]
-        assert screen[-1].strip() == "best 0.500 fedavg-p1-random-s0"
+        assert screen[2].split() == [
+            "fedavg-digits-p1-random-s1",
+            "round",
+            "1/10",
+            "accuracy",
+            "0.500",
+        ]
+        assert screen[-1].strip() == "best 0.500 fedavg-digits-p1-random-s0"
 
     def test_trials_that_do_not_fit_are_counted(self) -> None:
         screen = self.screen(trials(module.MAX_ROWS + 4), module.MAX_ROWS + 3)
@@ -143,5 +149,5 @@ class TestTerminal:
         with progress:
             progress.started(own[0])
             progress.ended(own[0], "failed", "it diverged")
-        assert "failed  fedavg-p1-random-s0  it diverged" in file.getvalue()
+        assert "failed  fedavg-digits-p1-random-s0  it diverged" in file.getvalue()
         assert file.getvalue().rindex("\x1b[?25h") > file.getvalue().rindex("\x1b[?25l")

@@ -246,6 +246,7 @@ def test_a_finished_trial_leaves_its_results_and_no_checkpoint(begin: Begin) -> 
         "rounds.jsonl",
         "model.safetensors",
         "clients.parquet",
+        "population.parquet",
         "result.json",
     }
 
