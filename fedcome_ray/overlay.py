@@ -52,7 +52,7 @@ def apply(rules: Sequence[Rule], settings: Settings) -> None:
 
 
 def best(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> list[Rule]:
-    """For each dataset and method, the settings with the best mean accuracy over seeds.
+    """For each dataset and method, its settings with the best mean accuracy over all trials.
 
     `accuracy` is by trial key. A method that was run in only one way needs no rule.
     """
@@ -72,7 +72,7 @@ def _best_of(
     varying = [
         name
         for name in group[0][0]
-        if name != "seed" and len({str(own.get(name)) for own, _ in group}) > 1
+        if name.startswith("method.") and len({str(own.get(name)) for own, _ in group}) > 1
     ]
     if not varying:
         return None

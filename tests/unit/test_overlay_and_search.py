@@ -35,6 +35,15 @@ def test_a_method_that_was_run_in_one_way_needs_no_rule() -> None:
     assert overlay.best(trials, {trial.key: 0.5 for trial in trials}) == []
 
 
+def test_what_is_no_setting_of_the_method_makes_no_rule() -> None:
+    trials = [
+        parse_trial({"participation": share, "sampler": {"name": sampler}})
+        for share in (0.1, 0.2)
+        for sampler in ("random", "similarity")
+    ]
+    assert overlay.best(trials, {trial.key: 0.5 for trial in trials}) == []
+
+
 def test_an_overlay_survives_its_file_and_changes_only_what_fits(tmp_path: Path) -> None:
     trials = [fedprox(mu) for mu in MUS]
     accuracy = {trial.key: trial.method.model_dump()["mu"] for trial in trials}
