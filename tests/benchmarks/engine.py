@@ -82,7 +82,7 @@ def measure(workload: Workload, pool: ShardPool, turns: int) -> dict[str, Any]:
     received, step = OnlyParams(workload.start), workload.num_clients // workload.cohort_size
     cohort = tuple(range(0, workload.cohort_size * step, step))  # half of it in each shard
     shard = Shard(workload.trial, workload.population)
-    shards = RayShards(workload.trial, cluster.share(workload.population), pool)
+    shards = RayShards(workload.trial, cluster.share({"all": workload.population})["all"], pool)
     variants: dict[str, Callable[[], object]] = {
         "engine": lambda: shard.train(received, cohort, 0),
         "ray": lambda: shards.train(received, cohort, 0),
@@ -157,7 +157,7 @@ def measure_population(num_clients: int, pool: ShardPool, rounds: int = 10) -> d
     data = {"dataset": "synthetic", "num_clients": num_clients}
     trial = Trial.model_validate({"data": data, "model": {"name": "logistic"}, "cohort_size": 100})
     # Not kept in this process: from here on the population is in shared memory, once.
-    shards = RayShards(trial, cluster.share(datasets.load(trial.data)), pool)
+    shards = RayShards(trial, cluster.share({"all": datasets.load(trial.data)})["all"], pool)
     population = shards.population
     model = models.build(trial.model, population.feature_shape, population.num_classes)
     server = Server(trial, model.init(trial.seed), num_clients)
