@@ -1,7 +1,9 @@
 """What can be said about the data of a trial: one record for each dataset."""
 
+import hashlib
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
@@ -118,10 +120,27 @@ class Npz(Hyperparameters):
 
     dataset: Annotated[str, Field(pattern="^npz:.+")]
     """`npz:` and the path of the file."""
+    sha256: str | None = None
+    """Of the file, filled in when the settings are read: other contents are another trial."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _identify(cls, settings: Any) -> Any:
+        path = Path(str(settings.get("dataset")).removeprefix("npz:")).expanduser()
+        if settings.get("sha256") is None and path.is_file():
+            state = path.stat()
+            return {**settings, "sha256": _digest(path, state.st_mtime_ns, state.st_size)}
+        return settings
 
     @property
     def path(self) -> Path:
         return Path(self.dataset.removeprefix("npz:")).expanduser()
+
+
+@cache
+def _digest(path: Path, modified: int, size: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 AnyDataset = Digits | Mnist | Cifar10 | Cifar100 | Femnist | Synthetic | Npz

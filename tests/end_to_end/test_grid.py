@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 ROUNDS = 8
-LONG = 400
+LONG = 200
 GRID: dict[str, Any] = {
     "description": "Three methods, one of which diverges.",
     "base": {

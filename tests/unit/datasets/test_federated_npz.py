@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from fedcome_ray import datasets
+from fedcome_ray.config import parse_trial
 from fedcome_ray.errors import DataError
 
 
@@ -114,3 +117,12 @@ def test_a_missing_file_is_named(tmp_path):
     config = datasets.Npz(dataset=f"npz:{tmp_path / 'none.npz'}")
     with pytest.raises(DataError, match=r"cannot read .*none\.npz: No such file"):
         datasets.check_available(config)
+
+
+def test_other_contents_are_another_trial(tmp_path: Path) -> None:
+    path = tmp_path / "mine.npz"
+    keys = []
+    for content in (b"first", b"second"):
+        path.write_bytes(content)
+        keys.append(parse_trial({"data": {"dataset": f"npz:{path}"}}).key)
+    assert keys[0] != keys[1]
