@@ -108,6 +108,9 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--timing", action="store_true", help="show where the time went")
     parser.add_argument("--trace", action="store_true", help="write a timeline of all rounds")
+    parser.add_argument(
+        "--system-metrics", action="store_true", help="track memory, CPU time and load of trials"
+    )
 
 
 def positive_int(text: str) -> int:

@@ -50,6 +50,7 @@ class Request:
     max_concurrent: int | None = None
     timing: bool = False
     trace: bool = False
+    system_metrics: bool = False
     best: Path | None = None
     asha: bool = False  # stop the worse trials early
     name: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
@@ -175,6 +176,7 @@ def run_trials(
         plugins=list(request.plugins),
         # Early stopping looks at every round; else a report costs more than a small round.
         report_seconds=0.0 if request.asha else 1.0,
+        system_metrics=request.system_metrics,
     )
     cohorts = {
         trial.key: trial.cohort_size_of(populations[trial.data.model_dump_json()].num_clients)

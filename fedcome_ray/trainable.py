@@ -5,6 +5,8 @@ one shard is enough, a part of it. Tune reuses the actor for the next trial (`re
 the pool of shards with it.
 """
 
+import os
+import resource
 import traceback
 from collections import defaultdict
 from contextlib import ExitStack, suppress
@@ -40,6 +42,7 @@ class TrialActor(tune.Trainable):
         trials_folder: Path,
         plugins: list[str],
         report_seconds: float,
+        system_metrics: bool,
     ) -> None:
         device.tune_process(num_threads=1)
         methods.load_plugins(plugins)
@@ -48,6 +51,7 @@ class TrialActor(tune.Trainable):
         self._trials_folder = trials_folder
         self._plugins = plugins
         self._report_seconds = report_seconds
+        self._system_metrics = system_metrics
         if machine.is_joint:
             self._device = device.pick(machine.gpus_per_shard)
         else:
@@ -101,6 +105,8 @@ class TrialActor(tune.Trainable):
         checkpoints = run.checkpoint_seconds
         lines = run.advance(self._report_seconds)
         self._spent["checkpoint"] += run.checkpoint_seconds - checkpoints
+        if self._system_metrics and lines:
+            lines[-1] = {**lines[-1], "metrics": {**lines[-1]["metrics"], **system_metrics()}}
         if run.is_finished:
             end = perf_counter()
             run.finish()
@@ -152,6 +158,16 @@ def _news(
         "failure": failure,
         "finished": is_finished,
         "done": is_finished or failure is not None,
+    }
+
+
+def system_metrics() -> dict[str, float]:
+    """What this process has used so far, and how busy its machine is."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "system/peak_memory_mb": used.ru_maxrss / 1024,
+        "system/cpu_seconds": used.ru_utime + used.ru_stime,
+        "system/load": os.getloadavg()[0],
     }
 
 

@@ -146,6 +146,7 @@ def make_request(
         max_concurrent=args.max_concurrent,
         timing=args.timing,
         trace=args.trace,
+        system_metrics=args.system_metrics,
         best=getattr(args, "best", None),
     )
 

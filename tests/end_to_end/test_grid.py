@@ -57,7 +57,8 @@ def first(folder: Path) -> Any:
     """A launch with a trial that fails: the local rate of one case is absurd."""
     cases = [{"local.lr": 0.1}, {"local.lr": 1e30, "method": {"name": "fedavg"}}]
     axes = {**GRID["axes"], "case": cases}
-    return tune(write_grid(folder, axes=axes), folder / "results", "--timing")
+    more = ("--timing", "--system-metrics")
+    return tune(write_grid(folder, axes=axes), folder / "results", *more)
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +102,7 @@ def test_every_trial_has_a_flat_run_with_every_round_once(store: Any, runs: list
         for metric in ("accuracy/test", "accuracy/worst_decile", "loss/test", "seconds/train"):
             history = store.get_metric_history(run_.info.run_id, metric)
             assert sorted(point.step for point in history) == list(range(ROUNDS))
+        assert run_.data.metrics["system/peak_memory_mb"] > 50
     fedcome = next(run for run in finished if run.data.params["method.name"] == "fedcome")
     assert fedcome.data.metrics["conflicts/before"] > 0
     assert fedcome.data.metrics["conflicts/after"] == 0

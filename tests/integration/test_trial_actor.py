@@ -45,6 +45,7 @@ def actor(cluster: Any, tmp_path: Path) -> Any:
         trials_folder=tmp_path,
         plugins=[],
         report_seconds=1.0,
+        system_metrics=False,
     )
     return trainable(config_of(trial))
 
