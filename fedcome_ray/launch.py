@@ -126,8 +126,9 @@ def launch(request: Request, out: Console, console: Console) -> Outcome:
         artifacts = request.output / "artifacts"
         tracker = Tracker(request.tracking_uri, request.grid_name, artifacts, tags)
         try:
+            waiting = {trial.key for trial in pending}
             for trial in request.trials:
-                if trial not in pending:
+                if trial.key not in waiting:
                     tracker.mirror(trial, request.folder(trial))
             if pending:
                 console.print("starting Ray ...")
@@ -370,11 +371,11 @@ def launch_record(
 
 def conclude(request: Request, outcome: Outcome, tracker: Tracker, out: Console) -> None:
     """Say what is missing and where to look."""
-    started = {t.name: request.folder(t) for t in request.trials if t.key in outcome.finished}
     if request.best is not None:
         write_best(request, request.best, out)
     if request.trace:
-        path = trace.write(request.output / "traces" / f"{request.name}.json", started)
+        ran = [(t.name, request.folder(t)) for t in request.trials if t.key in outcome.finished]
+        path = trace.write(request.output / "traces" / f"{request.name}.json", ran)
         cli.say(out, f"trace      {path} (for ui.perfetto.dev or chrome://tracing)")
     if outcome.finished:
         if request.timing:

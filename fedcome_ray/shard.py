@@ -1,7 +1,6 @@
 """A shard: the virtual clients that one process trains, and what they remember."""
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -60,8 +59,8 @@ class Shard:
                 state, part = self.trainer.train(cohort[block], width, received, state, round_index)
             self.states.propose(clients_of_block, move(state, CPU))
             rows = torch.from_numpy(block)
-            for field in fields(Report):
-                getattr(report, field.name).index_copy_(0, rows, getattr(part, field.name).cpu())
+            for whole, piece in zip(report.fields(), part.fields(), strict=True):
+                whole.index_copy_(0, rows, piece.cpu())
         return report
 
     def most_clients(self, width: int) -> int:

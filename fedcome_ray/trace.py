@@ -1,7 +1,7 @@
 """A timeline of rounds for Perfetto or Chrome, from the histories of trials."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,10 @@ from fedcome_ray.trial import Line, read_lines
 MICROSECONDS = 1_000_000
 
 
-def write(path: Path, folders: Mapping[str, Path]) -> Path:
-    """Write the rounds of trials, given by name, as one timeline; where it is."""
+def write(path: Path, trials: Sequence[tuple[str, Path]]) -> Path:
+    """Write the rounds of trials, given by name and folder, as one timeline; where it is."""
     events: list[dict[str, Any]] = []
-    for number, (name, folder) in enumerate(folders.items()):
+    for number, (name, folder) in enumerate(trials):
         events.append({"name": "process_name", "ph": "M", "pid": number, "args": {"name": name}})
         for line in read_lines(folder):
             events += _events(line, number)

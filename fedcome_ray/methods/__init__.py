@@ -10,10 +10,10 @@ from types import ModuleType
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import PlainValidator, SerializeAsAny
-from pydantic_core import PydanticCustomError
 
-from fedcome_ray.errors import UserError, did_you_mean
-from fedcome_ray.hyperparameters import Hyperparameters
+from fedcome_ray import registry
+from fedcome_ray.errors import UserError
+from fedcome_ray.hyperparameters import Hyperparameters, name_of
 from fedcome_ray.methods import (
     fedadam,
     fedavg,
@@ -60,7 +60,7 @@ PAPER = ("fedavg", "fedprox", "scaffold", "feddyn", "fedfv", "feddc", "fedcome")
 
 def build(config: Hyperparameters) -> AnyMethod:
     """The method that a configuration describes."""
-    return REGISTRY[config.name].build(config)  # type: ignore[attr-defined]
+    return REGISTRY[name_of(config)].build(config)
 
 
 def load_plugins(files: Iterable[str]) -> None:
@@ -89,20 +89,7 @@ def _is_config(item: object, module: ModuleType) -> bool:
     return item.__module__ == module.__name__ and name is not None and isinstance(name.default, str)
 
 
-def _validate(value: object) -> Hyperparameters:
-    if isinstance(value, Hyperparameters):
-        return value
-    if not isinstance(value, dict) or "name" not in value:
-        raise PydanticCustomError("method", "a method is given as its `name` and its settings")
-    entry = REGISTRY.get(str(value["name"]))
-    if entry is None:
-        allowed = did_you_mean(str(value["name"]), REGISTRY)
-        raise PydanticCustomError(
-            "method",
-            "unknown method `{name}`; {allowed}",
-            {"name": value["name"], "allowed": allowed},
-        )
-    return entry.config.model_validate(value)
-
-
-MethodConfig = Annotated[SerializeAsAny[Hyperparameters], PlainValidator(_validate)]
+MethodConfig = Annotated[
+    SerializeAsAny[Hyperparameters],
+    PlainValidator(lambda value: registry.parse("method", REGISTRY, value)),
+]

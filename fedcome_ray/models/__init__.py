@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import PlainValidator, SerializeAsAny
-from pydantic_core import PydanticCustomError
 
-from fedcome_ray.errors import UserError, did_you_mean
-from fedcome_ray.hyperparameters import Hyperparameters
+from fedcome_ray import registry
+from fedcome_ray.errors import UserError
+from fedcome_ray.hyperparameters import Hyperparameters, name_of
 from fedcome_ray.models import convolutional, dense
 from fedcome_ray.models.dense import MLP, Logistic
 from fedcome_ray.models.differentiated import Differentiated, from_module
@@ -53,8 +53,7 @@ REGISTRY: dict[str, Entry] = {
 
 def build(config: Hyperparameters, feature_shape: Shape, num_classes: int) -> Model:
     """The model that a configuration describes, for examples of this shape."""
-    name: str = config.name  # type: ignore[attr-defined]
-    return REGISTRY[name].build(config, tuple(feature_shape), num_classes)
+    return REGISTRY[name_of(config)].build(config, tuple(feature_shape), num_classes)
 
 
 def register(config: type[Hyperparameters], build: Build) -> None:
@@ -65,20 +64,7 @@ def register(config: type[Hyperparameters], build: Build) -> None:
     REGISTRY[name] = Entry(config, build)
 
 
-def _validate(value: object) -> Hyperparameters:
-    if isinstance(value, Hyperparameters):
-        return value
-    if not isinstance(value, dict) or "name" not in value:
-        raise PydanticCustomError("model", "a model is given as its `name` and its settings")
-    entry = REGISTRY.get(value["name"])
-    if entry is None:
-        allowed = did_you_mean(str(value["name"]), REGISTRY)
-        raise PydanticCustomError(
-            "model",
-            "unknown model `{name}`; {allowed}",
-            {"name": value["name"], "allowed": allowed},
-        )
-    return entry.config.model_validate(value)
-
-
-ModelConfig = Annotated[SerializeAsAny[Hyperparameters], PlainValidator(_validate)]
+ModelConfig = Annotated[
+    SerializeAsAny[Hyperparameters],
+    PlainValidator(lambda value: registry.parse("model", REGISTRY, value)),
+]
