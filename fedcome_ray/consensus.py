@@ -19,10 +19,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
 from torch import Tensor
 
-from fedcome_ray import active_set, geometry
+from fedcome_ray import geometry
 from fedcome_ray.errors import ConsensusError
 from fedcome_ray.geometry import Floats
 
@@ -114,6 +113,8 @@ class _Solution(NamedTuple):
 
 
 def _solve(cosines: Floats, norms: Floats, updates: Tensor, solver: Solver) -> _Solution:
+    from fedcome_ray import active_set  # compiled: slow to import, and only servers need it
+
     is_pending = np.any(cosines < -CONFLICT_TOLERANCE, axis=1)  # the others agree already
     multipliers, iterations = np.zeros_like(cosines), 0
     if solver == "osqp" and is_pending.any():
@@ -144,6 +145,7 @@ def _osqp(cosines: Floats, is_pending: NDArray[np.bool_]) -> tuple[Floats, int]:
     pivots are left, not the answer; its own polish would keep a wrong guess.
     """
     import osqp  # slow to import, and only needed here
+    from scipy import sparse
 
     size = len(cosines)
     multipliers, iterations = np.zeros_like(cosines), 0

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 
-from fedcome_ray import annealing, geometry, similarity
+from fedcome_ray import geometry, similarity
 from fedcome_ray.errors import ConfigError
 from fedcome_ray.hyperparameters import Hyperparameters
 from fedcome_ray.methods.method import Cohort, Report
@@ -94,6 +94,8 @@ def _similarity(hp: SimilaritySampler) -> Sampler[Table]:
 
 
 def _anneal(hp: SimilaritySampler, table: Table, size: int, rng: np.random.Generator) -> Clients:
+    from fedcome_ray import annealing  # compiled: slow to import, and only servers need it
+
     walk, num_proposals, num_swapped = (
         (annealing.anneal, hp.moves, 1)
         if hp.variant == "clean"

@@ -9,7 +9,6 @@ population, and a round merges its pairs into a copy of the list in one sweep.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedcome_ray.geometry import Floats
@@ -53,7 +52,15 @@ def among(table: Table, clients: Clients) -> Floats:
     position[clients] = np.arange(len(clients))
     starts = np.searchsorted(table.pairs, clients * table.num_clients)
     stops = np.searchsorted(table.pairs, (clients + 1) * table.num_clients)
-    return _gather(table.pairs, table.values, position, starts, stops)
+    counts = stops - starts
+    rows = np.repeat(np.arange(len(clients)), counts)
+    indices = np.arange(len(rows)) + np.repeat(starts - (np.cumsum(counts) - counts), counts)
+    columns = position[table.pairs[indices] % table.num_clients]
+    is_wanted = columns >= 0
+    rows, columns = rows[is_wanted], columns[is_wanted]
+    values = np.zeros((len(clients), len(clients)))
+    values[rows, columns] = values[columns, rows] = table.values[indices[is_wanted]]
+    return values
 
 
 def blend(table: Table, cohort: Clients, cosines: Floats, ema: float) -> Table:
@@ -72,17 +79,3 @@ def blend(table: Table, cohort: Clients, cosines: Floats, ema: float) -> Table:
     places = np.searchsorted(pairs, seen)
     values[places] = ema * values[places] + (1.0 - ema) * cosines[first, second]
     return SparseTable(table.num_rounds + 1, table.num_clients, pairs, values)
-
-
-@njit(cache=True)
-def _gather(
-    pairs: NDArray[np.int64], values: Floats, position: Clients, starts: Clients, stops: Clients
-) -> Floats:
-    gathered = np.zeros((len(starts), len(starts)))
-    num_clients = len(position)
-    for row in range(len(starts)):
-        for index in range(starts[row], stops[row]):
-            column = position[pairs[index] % num_clients]
-            if column >= 0:
-                gathered[row, column] = gathered[column, row] = values[index]
-    return gathered

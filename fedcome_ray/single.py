@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,9 +61,12 @@ def run_single(request: SingleRequest, out: Console) -> None:
     with ExitStack() as stack:
         stack.enter_context(exclusive(folder))
         if read_result(folder) is None:
+            # MLflow opens in the background while Ray and the shards start.
+            tracker = stack.enter_context(closing(tracker_of(request)))
             shards = stack.enter_context(shards_of(request, trial, population))
             run = TrialRun(trial, population, shards, folder, init_params)
-            follow(run, request, population.num_clients)
+            follow(run, tracker, population.num_clients)
+            tracker.check_open()
     show_result(trial, folder, out)
     cli.say_where(out, folder, request.output, request.tracking_uri)
 
@@ -116,12 +119,14 @@ def shards_of(request: SingleRequest, trial: Trial, population: Population) -> I
         yield cluster.RayShards(trial, shared, pool, request.plugins)
 
 
-def follow(run: TrialRun, request: SingleRequest, num_clients: int) -> None:
-    """Run all rounds, shown and tracked; Ctrl-C leaves a checkpoint."""
-    trial = run.trial
+def tracker_of(request: SingleRequest) -> Tracker:
     tags = {"grid": EXPERIMENT, "profile": "none", "launch": EXPERIMENT}
-    tracker = Tracker(request.tracking_uri, EXPERIMENT, request.output / "artifacts", tags)
-    status = "FAILED"
+    return Tracker(request.tracking_uri, EXPERIMENT, request.output / "artifacts", tags)
+
+
+def follow(run: TrialRun, tracker: Tracker, num_clients: int) -> None:
+    """Run all rounds, shown and tracked; Ctrl-C leaves a checkpoint."""
+    trial, status = run.trial, "FAILED"
     try:
         tracker.trial_started(trial)
         cohorts = {trial.key: trial.cohort_size_of(num_clients)}
@@ -142,8 +147,6 @@ def follow(run: TrialRun, request: SingleRequest, num_clients: int) -> None:
         status = "FINISHED"
     finally:
         tracker.trial_ended(trial, status, run.folder)
-        tracker.close()
-    tracker.check_open()
 
 
 def show_result(trial: Trial, folder: Path, out: Console) -> None:

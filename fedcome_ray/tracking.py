@@ -9,10 +9,12 @@ again by its trial's key, and a round that it has already is not written twice.
 import logging
 import os
 import queue
+import sqlite3
 import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -48,11 +50,26 @@ def check_uri(uri: str) -> None:
             raise UserError(
                 f"--tracking-uri: no MLflow server answers at `{uri}`: {reason}"
             ) from None
+    elif uri.startswith("sqlite:///"):
+        _check_sqlite(uri, Path(uri.removeprefix("sqlite:///")))
     elif "://" not in uri:
         raise UserError(
             f"--tracking-uri: `{uri}` is not a URI; allowed are http(s)://HOST:PORT, "
             f"sqlite:///FILE and the other databases that MLflow knows"
         )
+
+
+def _check_sqlite(uri: str, file: Path) -> None:
+    if not file.exists():
+        return
+    try:
+        with closing(sqlite3.connect(file)) as connection:
+            connection.execute("PRAGMA schema_version")  # reads the header
+    except sqlite3.Error as error:
+        raise UserError(
+            f"--tracking-uri: cannot use `{uri}`: {error}; move that file away: MLflow only "
+            f"mirrors the results, and the same command writes those of finished trials again"
+        ) from None
 
 
 class Tracker:

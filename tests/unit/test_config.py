@@ -116,6 +116,8 @@ class TestEvaluation:
         ({"participation": 1.5}, "participation: input should be less than or equal to 1"),
         ({"method": {"name": "fedavgg"}}, "did you mean `fedavg`?"),
         ({"method": "fedavg", "rounds": 0}, "rounds: input should be greater than 0, got `0`"),
+        ({"rounds": True}, "`rounds` is no truth value, got `true`"),
+        ({"local": {"lr": False}}, "local: `lr` is no truth value, got `false`"),
         ({"data": {"dataset": "digit"}}, "did you mean `digits`?"),
     ],
 )

@@ -222,6 +222,14 @@ def test_a_store_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
     tracker.close()
 
 
+def test_a_file_that_is_no_database_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    check_uri(uri)  # it need not be there
+    (tmp_path / "mlflow.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(UserError, match=r"not a database; move that file away"):
+        check_uri(uri)
+
+
 @pytest.mark.parametrize(
     ("uri", "says"),
     [("http://127.0.0.1:1", "no MLflow server answers"), ("somewhere", "is not a URI")],
