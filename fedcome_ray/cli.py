@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 OK, FAILED, USAGE = 0, 1, 2
+INTERRUPTED = "interrupted; the same command goes on"
 
 
 def guarded(action: Callable[[], int]) -> int:
@@ -33,7 +34,7 @@ def guarded(action: Callable[[], int]) -> int:
         print(f"failed: {error}", file=sys.stderr)  # noqa: T201
         return FAILED
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on", file=sys.stderr)  # noqa: T201
+        print(INTERRUPTED, file=sys.stderr)  # noqa: T201
         return FAILED
 
 

@@ -6,6 +6,7 @@ import secrets
 import signal
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +19,10 @@ from ray.util.scheduling_strategies import (
     NodeAffinitySchedulingStrategy,
     PlacementGroupSchedulingStrategy,
 )
+from rich.console import Console
 from torch import Tensor
 
-from fedcome_ray import device, methods
+from fedcome_ray import cli, device, methods
 from fedcome_ray.arrays import shared_tensor, to_arrays, to_tensors
 from fedcome_ray.checkpoint import Arrays
 from fedcome_ray.config import Trial
@@ -42,19 +44,42 @@ NO_EXAMPLES = Examples(np.empty(0, np.float32), np.empty(0, np.int64))
 
 
 @contextmanager
-def connected(address: str | None) -> Iterator[Bundle]:
+def connected(address: str | None, console: Console) -> Iterator[Bundle]:
     """A Ray cluster to work on, and its resources; a private one is stopped afterwards."""
     if ray.is_initialized():
         yield ray.cluster_resources()
         return
     _connect(address)
+    is_over = threading.Event()
+
+    def stop(*_: object) -> None:
+        threading.Thread(target=_leave_without_ray, args=(is_over, console), daemon=True).start()
+        os.kill(os.getpid(), signal.SIGINT)
+
     # Ray's own handler of SIGTERM aborts the process; a stop by Ctrl-C is orderly.
-    previous = signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    previous = signal.signal(signal.SIGTERM, stop)
     try:
         yield ray.cluster_resources()
     finally:
+        is_over.set()
         signal.signal(signal.SIGTERM, previous)
         ray.shutdown()
+
+
+def _leave_without_ray(is_over: threading.Event, console: Console) -> None:
+    """End this process if Ray is gone; Ray's client would block it for a minute, then abort.
+
+    That is so when SIGTERM went to the whole process group, as batch systems send it. The folders
+    of trials are always in a state to go on from.
+    """
+    address = ray.get_runtime_context().gcs_address
+    while not is_over.wait(0.5):
+        try:
+            _probe(address)
+        except OSError:
+            console.show_cursor()
+            console.print(cli.INTERRUPTED)
+            os._exit(cli.FAILED)
 
 
 class SharedPopulation(NamedTuple):
@@ -102,9 +127,15 @@ def check_address(address: str) -> None:
     if "://" in address or not host or not port.isdigit():
         raise UserError(f"--address: expected HOST:PORT or `auto`, got `{address}`")
     try:
-        socket.create_connection((host, int(port)), timeout=5).close()
+        _probe(address)
     except OSError as error:
         raise UserError(f"--address: nothing listens at `{address}`: {error}") from None
+
+
+def _probe(address: str) -> None:
+    """Raise OSError unless something listens at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def _connect(address: str | None) -> None:

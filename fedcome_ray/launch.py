@@ -132,7 +132,7 @@ def launch(request: Request, out: Console, console: Console) -> Outcome:
                     tracker.mirror(trial, request.folder(trial))
             if pending:
                 console.print("starting Ray ...")
-                with cluster.connected(request.address):
+                with cluster.connected(request.address, console):
                     tracker.check_open()
                     run_trials(request, pending, populations, tracker, console, outcome)
             tracker.check_open()

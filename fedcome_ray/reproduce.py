@@ -92,12 +92,14 @@ def run_grids(requests: "list[Request]", address: str | None, out: "Console") ->
     from fedcome_ray.launch import launch
 
     outcomes = []
-    with cli.noise_to(requests[0].log) as stderr, cluster.connected(address):
-        for request in requests:
-            out.rule(request.grid_name)
-            outcomes.append(launch(request, out, Console(file=stderr)))
-            if outcomes[-1].is_interrupted:
-                break
+    with cli.noise_to(requests[0].log) as stderr:
+        console = Console(file=stderr)
+        with cluster.connected(address, console):
+            for request in requests:
+                out.rule(request.grid_name)
+                outcomes.append(launch(request, out, console))
+                if outcomes[-1].is_interrupted:
+                    break
     return outcomes
 
 

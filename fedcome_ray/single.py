@@ -103,7 +103,7 @@ def shards_of(request: SingleRequest, trial: Trial, population: Population) -> I
 
     if request.address is not None:
         cluster.check_address(request.address)
-    with cluster.connected(request.address) as resources:
+    with cluster.connected(request.address, Console(stderr=True)) as resources:
         layout = plan.lay_out(
             1,
             resources.get("CPU", 0),

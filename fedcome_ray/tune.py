@@ -101,7 +101,7 @@ def _main(args: argparse.Namespace) -> int:
         console = Console(file=stderr)
         if args.search is None:
             return launch(request, out, console).exit_code
-        with cluster.connected(request.address):  # one cluster for all its launches
+        with cluster.connected(request.address, console):  # one cluster for all its launches
             tried, outcomes = search.search(
                 request, space, args.search, args.samples, lambda some: launch(some, out, console)
             )

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 
 # One thread, as in every process of ours: on shared cores two can be many times slower, and the
 # promise of equal bits is made for one.
@@ -17,5 +18,5 @@ def cluster() -> Iterator[Any]:
     cli.quiet_ray()
     from fedcome_ray import cluster
 
-    with cluster.connected(None):
+    with cluster.connected(None, Console(stderr=True)):
         yield cluster

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from rich.console import Console
 
 from fedcome_ray import cluster, datasets, models
 from fedcome_ray.cluster import RayShards, ShardPool
@@ -64,7 +65,7 @@ def main() -> None:
     workloads = [MNIST, FEMNIST, CIFAR10]
     if options.quick:
         workloads = [MNIST, replace(FEMNIST, cohort_size=16), replace(CIFAR10, cohort_size=2)]
-    with cluster.connected(None):
+    with cluster.connected(None, Console(stderr=True)):
         pool = ShardPool(Machine(NUM_SHARDS, cpus_per_shard=1.0))
         scaling = {str(num): measure_population(num, pool) for num in POPULATIONS}
         print_scaling(scaling)

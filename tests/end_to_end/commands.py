@@ -26,6 +26,7 @@ def start(module: str, *arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
         env=environment(),
+        process_group=0,
     )
 
 

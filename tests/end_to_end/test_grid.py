@@ -1,8 +1,10 @@
 """A grid through the command line: results, MLflow, failures, interruption, resume."""
 
 import json
+import os
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -179,16 +181,27 @@ def undisturbed(long_grid: Path) -> tuple[Any, list[Any]]:
     return final(output)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("how", "send"),
+    [
+        (signal.SIGINT, os.kill),
+        (signal.SIGTERM, os.kill),
+        (signal.SIGKILL, os.kill),
+        (signal.SIGTERM, os.killpg),  # as batch systems do it: Ray's processes die at once
+    ],
+)
 def test_an_interrupted_grid_goes_on_to_the_same_numbers(
-    how: signal.Signals, long_grid: Path, undisturbed: tuple[Any, list[Any]]
+    how: signal.Signals,
+    send: Callable[[int, int], None],
+    long_grid: Path,
+    undisturbed: tuple[Any, list[Any]],
 ) -> None:
     from mlflow import MlflowClient
 
-    output = long_grid.parent / how.name
+    output = long_grid.parent / f"{send.__name__}-{how.name}"
     process = start("fedcome_ray.tune", "--grid", str(long_grid), "--output", str(output))
     wait_for_rounds(output)
-    process.send_signal(how)
+    send(process.pid, how)
     said, _ = process.communicate(timeout=120)
     if how != signal.SIGKILL:
         assert process.returncode == 1
