@@ -21,6 +21,9 @@ from fedcome_ray.errors import GridError
 from fedcome_ray.grid import Settings, assign, flatten
 from fedcome_ray.hyperparameters import Hyperparameters
 
+TUNED = ("method.", "local.")
+"""Where the settings are that one tunes; others, like the participation, one compares."""
+
 
 class Rule(Hyperparameters):
     """Settings for the trials that fit."""
@@ -72,7 +75,7 @@ def _best_of(
     varying = [
         name
         for name in group[0][0]
-        if name.startswith("method.") and len({str(own.get(name)) for own, _ in group}) > 1
+        if name.startswith(TUNED) and len({str(own.get(name)) for own, _ in group}) > 1
     ]
     if not varying:
         return None

@@ -176,13 +176,14 @@ def _training_seconds(trial: Trial, shape: Description, num_clients: int, size: 
 
 def plan_table(trials: Sequence[Trial], finished: set[str]) -> Table:
     """The trials, one line each."""
-    table = Table(title=f"{len(trials)} trials")
-    for heading in ("key", "trial", "data", "model", "rounds", "state"):
-        table.add_column(heading)
+    table = Table(title=f"{len(trials)} trials", box=None, padding=(0, 0, 0, 1))
+    table.add_column("key")
+    table.add_column("trial", overflow="fold")
+    for heading in ("model", "rounds", "state"):
+        table.add_column(heading, no_wrap=True)
     for trial in trials:
         state = "finished" if trial.key in finished else ""
-        row = (trial.data.dataset, name_of(trial.model), str(trial.rounds), state)
-        table.add_row(trial.key, trial.name, *row)
+        table.add_row(trial.key, trial.name, name_of(trial.model), str(trial.rounds), state)
     return table
 
 
@@ -214,10 +215,14 @@ def cost_words(cost: Cost, layout: Layout) -> str:
 def cost_table(trials_by_grid: Mapping[str, Sequence[Trial]], cpus: int | None) -> Table:
     """The cost of each grid and of all, on this machine or on a cluster of so many CPUs."""
     cores = cpus or os.cpu_count() or 1
-    table = Table(title=f"By a short calibration of this machine, for {cores} CPUs")
+    table = Table(  # as narrow as can be: no cell may be cut in a terminal of 80 columns
+        title=f"By a short calibration of this machine, for {cores} CPUs",
+        box=None,
+        padding=(0, 0, 0, 1),
+    )
     table.add_column("grid", no_wrap=True)
     for heading in ("trials", "rounds", "updates", "CPU time", "time", "disk", "RAM"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     costs = {name: estimate(trials) for name, trials in trials_by_grid.items()}
     for name, cost in costs.items():
         num_trials = len(trials_by_grid[name])
@@ -232,7 +237,7 @@ def _cells(cost: Cost, num_trials: int, cores: int) -> list[str]:
     at_once = min(num_trials, cores)
     return [
         f"{cost.rounds:,}",
-        f"{cost.client_updates:,}",
+        f"{cost.client_updates / 1000:,.0f}k",
         _time(cost.cpu_seconds),
         _time(cost.cpu_seconds / cores),
         _size(cost.disk_bytes),
@@ -241,8 +246,11 @@ def _cells(cost: Cost, num_trials: int, cores: int) -> list[str]:
 
 
 def _time(seconds: float) -> str:
-    return str(timedelta(seconds=round(seconds)))
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _size(num_bytes: float) -> str:
-    return f"{num_bytes / 1e9:.1f} GB" if num_bytes > 1e9 else f"{num_bytes / 1e6:.0f} MB"
+    return f"{num_bytes / 1e9:.3g} GB" if num_bytes > 1e9 else f"{num_bytes / 1e6:.0f} MB"

@@ -1,9 +1,9 @@
 """Search beyond a grid: settings drawn from ranges, by Optuna or at random with early stopping.
 
-A grid file may have ranges for the settings of a method:
+A grid file may have ranges for the settings of a method and of local training:
 
     space:
-      fedprox: {method.mu: {low: 0.0001, high: 1.0, log: true}}
+      fedprox: {method.mu: {low: 0.0001, high: 1.0, log: true}, local.lr: {low: 0.01, high: 0.1}}
       fedfv: {method.tau: {choices: [0, 1, 3, 10]}}
 
 `optuna` proposes candidates in batches and learns from a batch before the next. Batches make a
@@ -23,6 +23,7 @@ from fedcome_ray.config import Trial, explain, parse_trial
 from fedcome_ray.errors import GridError, UserError
 from fedcome_ray.grid import assign
 from fedcome_ray.hyperparameters import Hyperparameters, name_of
+from fedcome_ray.overlay import TUNED
 from fedcome_ray.randomness import Stream, generator
 
 if TYPE_CHECKING:
@@ -65,9 +66,17 @@ Space = Mapping[str, Mapping[str, Range]]  # method -> setting -> range
 def parse_space(space: Mapping[str, Any]) -> Space:
     """The ranges of a grid file, checked."""
     try:
-        return TypeAdapter(dict[str, dict[str, Range]]).validate_python(space)
+        parsed = TypeAdapter(dict[str, dict[str, Range]]).validate_python(space)
     except ValidationError as error:
         raise GridError(f"`space` of the grid:\n{explain(error, Range)}") from None
+    for method, ranges in parsed.items():
+        for name in ranges:
+            if not name.startswith(TUNED):
+                raise GridError(
+                    f"`space` of the grid: {method}: `{name}` cannot be searched, only settings "
+                    f"that start with {' or '.join(f'`{prefix}`' for prefix in TUNED)}"
+                )
+    return parsed
 
 
 def search(

@@ -30,6 +30,12 @@ def test_the_best_setting_is_that_with_the_best_mean_over_seeds() -> None:
     assert rule.evidence["trials"] == [trials[2].key, trials[3].key]
 
 
+def test_settings_of_local_training_are_tuned_too() -> None:
+    trials = [parse_trial({"local": {"lr": lr}}) for lr in (0.1, 0.2)]
+    (rule,) = overlay.best(trials, {trials[0].key: 0.3, trials[1].key: 0.4})
+    assert rule.set == {"local.lr": 0.2}
+
+
 def test_a_method_that_was_run_in_one_way_needs_no_rule() -> None:
     trials = [fedprox(0.01, seed) for seed in (0, 1)]
     assert overlay.best(trials, {trial.key: 0.5 for trial in trials}) == []
@@ -76,6 +82,11 @@ def test_a_file_that_is_no_overlay_is_refused(content: str, says: str, tmp_path:
 def test_a_range_that_is_none_is_refused(values: dict[str, Any]) -> None:
     with pytest.raises(GridError, match="range needs"):
         search.parse_space({"fedprox": {"method.mu": values}})
+
+
+def test_only_what_an_overlay_can_hold_is_searched() -> None:
+    with pytest.raises(GridError, match="`rounds` cannot be searched, only settings that start"):
+        search.parse_space({"fedprox": {"rounds": {"choices": [1, 2]}}})
 
 
 def test_random_candidates_lie_in_their_ranges_and_are_the_same_again() -> None:

@@ -1,0 +1,76 @@
+"""A whole search, by its command: candidates are run, compared, and the best become an overlay."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fedcome_ray.trial import read_lines
+from tests.end_to_end.commands import run
+
+ROUNDS = 9
+GRID = {
+    "description": "FedAvg with step sizes of which some cannot work.",
+    "base": {
+        "data": {"dataset": "digits", "num_clients": 10},
+        "local": {"epochs": 1, "batch_size": 16},
+        "rounds": ROUNDS,
+    },
+    "axes": {"method": [{"name": "fedavg"}], "seed": [0]},
+    "profiles": {"quick": {}},
+    "space": {"fedavg": {"local.lr": {"low": 0.0001, "high": 0.3, "log": True}}},
+}
+
+
+@pytest.fixture
+def grid(tmp_path: Path) -> Path:
+    path = tmp_path / "rates.yaml"
+    path.write_text(yaml.safe_dump(GRID, sort_keys=False))
+    return path
+
+
+def search(grid: Path, kind: str, samples: int) -> Any:
+    return run(
+        "fedcome_ray.tune", "--grid", str(grid), "--search", kind, "--samples", str(samples),
+        "--best", str(grid.parent / "best.yaml"), "--output", str(grid.parent / "results"),
+    )  # fmt: skip
+
+
+def rounds_by_rate(folder: Path) -> dict[float, int]:
+    """How many rounds each candidate ran, by its step size."""
+    trials = folder.glob("results/trials/*")
+    return {
+        yaml.safe_load((trial / "trial.json").read_text())["local"]["lr"]: len(read_lines(trial))
+        for trial in trials
+    }
+
+
+def best_rate(folder: Path) -> float:
+    (rule,) = yaml.safe_load((folder / "best.yaml").read_text())
+    rate: float = rule["set"]["local.lr"]
+    return rate
+
+
+def test_optuna_tries_as_many_settings_as_asked_for_and_keeps_the_best(
+    grid: Path, tmp_path: Path
+) -> None:
+    done = search(grid, "optuna", samples=6)  # one batch to learn from, and a half
+    assert done.returncode == 0, done.stdout
+    rounds = rounds_by_rate(tmp_path)
+    assert list(rounds.values()) == [ROUNDS] * 6
+    assert best_rate(tmp_path) in rounds
+    assert best_rate(tmp_path) > 0.01  # the small ones learn next to nothing in nine rounds
+
+    again = search(grid, "optuna", samples=6)
+    assert again.returncode == 0
+    assert rounds_by_rate(tmp_path) == rounds  # the same candidates, all found finished
+
+
+def test_asha_stops_the_worse_settings_early(grid: Path, tmp_path: Path) -> None:
+    done = search(grid, "asha", samples=9)
+    assert done.returncode == 0, done.stdout
+    rounds = rounds_by_rate(tmp_path)
+    assert len(rounds) == 9
+    assert rounds[best_rate(tmp_path)] == ROUNDS
+    assert min(rounds.values()) < ROUNDS
