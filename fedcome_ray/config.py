@@ -163,9 +163,7 @@ def _complaint(item: Any, record: type[BaseModel]) -> str:
         return f"{field}: there is no such setting{_nearest_field(path, record)}"
     message = str(item["msg"]).removeprefix("Value error, ")
     value = item["input"]
-    shown = "" if isinstance(value, dict) else f", got `{value}`"
-    if "got" in message or item["type"] == "method":
-        shown = ""
+    shown = "" if isinstance(value, dict) or ", got `" in message else f", got `{value}`"
     return f"{field}: {message[0].lower()}{message[1:]}{shown}"
 
 

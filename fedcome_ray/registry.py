@@ -21,7 +21,7 @@ def parse(kind: str, registry: Mapping[str, Entry], value: object) -> Hyperparam
     if isinstance(value, Hyperparameters):
         return value
     if not isinstance(value, dict) or "name" not in value:
-        raise PydanticCustomError(kind, f"a {kind} is given as its `name` and its settings")
+        raise PydanticCustomError(kind, f"a {kind} is given by `{kind}.name` and its settings")
     name = str(value["name"])
     if name not in registry:
         allowed = did_you_mean(name, registry)
