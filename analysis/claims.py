@@ -16,15 +16,12 @@ from scipy import stats
 
 from analysis import labels, scores
 from analysis.study import Study
-from analysis.tables import TextTable
+from analysis.tables import TextTable, paper_table
 from fedcome_ray.methods import PAPER
 
 Verdict = Literal["reproduced", "not reproduced", "not enough runs"]
 FEWEST_SEEDS = 3  # the paper's number of runs
 CONFIDENCE = 0.95
-SENSITIVITY_RANGE = 3.22  # points between the best and the worst cell of the paper's table
-
-SENSITIVITY_CELLS = 25
 SHARES = (0.1, 0.2, 0.3, 0.4)
 SERVER_RATES = (1.0, 1.5, 2.0, 3.0)
 PLAIN_FEDCOME: dict[str, Any] = {
@@ -134,13 +131,17 @@ def paired(
 ) -> Comparison:
     """The difference of two groups of trials, given by settings, on the seeds that both have.
 
-    A diverged trial keeps its NaN, which decides nothing and stays visible.
+    A pair has the same data, model and rounds; of several with one seed the longest, then the
+    newest counts. A diverged trial keeps its NaN, which decides nothing and stays visible.
     """
     finished = scored[scored["status"] == "FINISHED"]
-    ours, theirs = (_with(finished, own).set_index("seed") for own in (better, worse))
-    seeds = sorted(set(ours.index) & set(theirs.index))
-    differences = ours["value"][seeds] - theirs["value"][seeds]
-    return Comparison(where, differences, [*ours["run_id"][seeds], *theirs["run_id"][seeds]])
+    ours, theirs = (_with(finished, own) for own in (better, worse))
+    alike = [s for s in scores.settings(scored) if s.startswith(("data.", "model."))]
+    pairs = ours.merge(theirs, on=["seed", "rounds", *alike], suffixes=("", "/other"))
+    pairs = pairs.sort_values(["rounds", "launch"]).drop_duplicates("seed", keep="last")
+    pairs = pairs.set_index("seed").sort_index()
+    differences = pairs["value"] - pairs["value/other"]
+    return Comparison(where, differences, [*pairs["run_id"], *pairs["run_id/other"]])
 
 
 def best_method(
@@ -189,7 +190,7 @@ def sooner(study: Study) -> Iterator[Comparison]:
         for seed, own in here.groupby("seed"):
             fedavg, fedcome = (own[own["method.name"] == name] for name in ("fedavg", "fedcome"))
             if len(fedavg) and len(fedcome):
-                target = scores.last(fedavg).iloc[0] / 100
+                target = scores.evaluated(fedavg).sort_values("round")["accuracy/test"].iloc[-1]
                 saved[seed] = _rounds_to(fedavg, target) - _rounds_to(fedcome, target)
                 runs += [fedavg["run_id"].iloc[0], fedcome["run_id"].iloc[0]]
         where = f"{labels.value('data.dataset', dataset)}: rounds saved"
@@ -198,18 +199,22 @@ def sooner(study: Study) -> Iterator[Comparison]:
 
 def _rounds_to(trial: pd.DataFrame, target: float) -> float:
     """A trial that never arrives counts as arriving one round after its end."""
+    if np.isnan(target):
+        return float("nan")
     return float(scores.rounds_to(trial, target).fillna(trial["rounds"].iloc[0] + 1).iloc[0])
 
 
 def stable(study: Study) -> Iterator[Comparison]:
     """How far the range of a complete table stays below the paper's."""
+    paper = paper_table("sensitivity")
+    assert paper is not None
+    papers_range = paper["paper"].max() - paper["paper"].min()
     scored = _accuracy(study).dropna(subset="value")
     by_seed = scored.groupby("seed")["value"]
-    is_complete = by_seed.size() == SENSITIVITY_CELLS
-    left = (SENSITIVITY_RANGE - (by_seed.max() - by_seed.min()))[is_complete]
-    yield Comparison(
-        f"{SENSITIVITY_RANGE} points − range of the table", left, list(scored["run_id"])
-    )
+    is_complete = by_seed.size() == len(paper)
+    left = (papers_range - (by_seed.max() - by_seed.min()))[is_complete]
+    where = f"{papers_range:.2f} points − range of the table"
+    yield Comparison(where, left.round(6), list(scored["run_id"]))  # an equal range is not above
 
 
 def falls(*, at_every_step: bool) -> Callable[[Study], Iterator[Comparison]]:
@@ -237,8 +242,9 @@ def smoother_with_sampler(study: Study) -> Iterator[Comparison]:
 def _rises(study: Study, *, at_every_step: bool) -> pd.DataFrame:
     """Trials with the share of their clients' losses that went up, in %."""
     share = scores.share_of_steps_up if at_every_step else scores.share_of_clients_up
+    metric = scores.loss_metric(study.clients)
     values = {
-        run_id: 100 * share(scores.client_losses(own))
+        run_id: 100 * share(scores.client_losses(own, metric))
         for run_id, own in study.clients.groupby("run_id")
     }
     trials = scores.trials(study.finished)

@@ -141,7 +141,7 @@ def client_loss(study: Study) -> Figure | None:
     """Every client's loss, one seed; the bold line is the mean."""
     if study.grid != "client_loss" or study.clients.empty:
         return None
-    metric = "train_loss" if "train_loss" in study.clients else "test_loss"
+    metric = scores.loss_metric(study.clients)
     trials = scores.trials(study.finished)
     trials = trials[trials["seed"] == trials["seed"].min()]
     keys = list(study.layout.keys)
@@ -149,7 +149,7 @@ def client_loss(study: Study) -> Figure | None:
     figure, axes = _subplots(len(trials), height=1.9, columns=3, sharey=True)
     for axis, (_, trial) in zip(axes, trials.iterrows(), strict=True):
         own = study.clients[study.clients["run_id"] == trial["run_id"]]
-        losses = scores.client_losses(own)
+        losses = scores.client_losses(own, metric)
         look = style.LOOKS.get(trial["method.name"], style.ANONYMOUS[0])
         rounds = losses.index + 1
         axis.plot(rounds, losses, color=look.colour, alpha=0.25, linewidth=0.5, rasterized=True)
@@ -235,9 +235,9 @@ def similarity(study: Study) -> Figure | None:
     """The sampler's table at the end of a trial, clients in the order of their classes."""
     if study.similarity.empty or study.population.empty:
         return None
-    classes = (
-        study.population.drop_duplicates("client").set_index("client")["classes"].sort_values()
-    )
+    run_id = study.similarity["run_id"].iloc[0]
+    own = study.population[study.population["run_id"] == run_id]
+    classes = own.set_index("client")["classes"].sort_values()
     matrix = study.similarity.pivot(index="client", columns="other", values="similarity")
     matrix = matrix.loc[classes.index, classes.index]
     figure, axes = _subplots(1, height=4.6)
@@ -245,7 +245,7 @@ def similarity(study: Study) -> Figure | None:
     axis = axes[0]
     limit = float(np.abs(matrix.to_numpy()[~np.eye(len(matrix), dtype=bool)]).max()) or 1.0
     image = axis.imshow(matrix, cmap="PuOr", vmin=-limit, vmax=limit, interpolation="nearest")
-    trial = scores.trials(study.frame).set_index("run_id").loc[study.similarity["run_id"].iloc[0]]
+    trial = scores.trials(study.frame).set_index("run_id").loc[run_id]
     axis.set_title(f"{labels.join(study.layout.keys, trial)}, seed {trial['seed']}")
     starts = [i for i in range(len(classes)) if i == 0 or classes.iloc[i] != classes.iloc[i - 1]]
     axis.set_yticks(starts, [classes.iloc[i] for i in starts], fontsize=5)

@@ -53,13 +53,13 @@ def name(setting: str) -> str:
     return NAMES.get(setting, setting)
 
 
-def value(setting: str, raw: Any) -> str:
+def value(setting: str, raw: Any, digits: int = 3) -> str:
     """A setting's value as text; a setting that the trial does not have is empty."""
     if pd.isna(raw):
         return "all" if setting == "participation" else ""
     if setting in FORMATS:
         return FORMATS[setting](raw)
-    return f"{raw:.3g}" if isinstance(raw, float) else str(raw)
+    return f"{raw:.{digits}g}" if isinstance(raw, float) else str(raw)
 
 
 def join(settings: Iterable[str], row: "pd.Series[Any]") -> str:
@@ -74,9 +74,11 @@ def in_order(table: pd.DataFrame, settings: Iterable[str]) -> pd.DataFrame:
     return table.loc[[row.name for row in rows]]
 
 
-def order(setting: str, raw: Any) -> tuple[int, Any]:
+def order(setting: str, raw: Any) -> tuple[int, bool, Any]:
     """Sorts methods and datasets as the paper does and what it does not have behind."""
     ranks = ORDERS.get(setting, ())
     if raw in ranks:
-        return ranks.index(raw), ""
-    return len(ranks), "" if pd.isna(raw) else raw
+        return ranks.index(raw), False, ""
+    if pd.isna(raw):
+        return len(ranks), True, ""
+    return len(ranks), False, raw

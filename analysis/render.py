@@ -34,7 +34,8 @@ class Sheet(NamedTuple):
 
 def _latex_escape(text: str) -> str:
     words = {"±": r"$\pm$", "−": "$-$", "α": r"$\alpha$", "μ": r"$\mu$", "Δ": r"$\Delta$"}
-    words |= {sign: f"\\{sign}" for sign in "%&_#"}
+    words |= {sign: f"\\{sign}" for sign in "%&_#${}"}
+    words |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     return "".join(words.get(sign, sign) for sign in text)
 
 

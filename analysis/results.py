@@ -95,8 +95,9 @@ def choose_grids(wanted: str, stored: Iterable[str]) -> list[str]:
 def load(client: MlflowClient, experiment_id: str) -> pd.DataFrame:
     """All trials of a grid, a row for each round."""
     runs = _search_all(client, experiment_id, "trial")
-    # The newest run of a trial counts, should a store have been filled twice.
-    newest = {run.data.tags["fedcome.trial_key"]: run for run in reversed(runs)}
+    # The newest run of a trial counts, should a store have been filled twice. Profiles may share a
+    # trial, and each has its own run of it.
+    newest = {_identity(run): run for run in reversed(runs)}
     frame = pd.concat([_trial_rows(client, run) for run in newest.values()], ignore_index=True)
     # If no trial got as far as a round, there is no column; NaN says the same.
     return frame.reindex(columns=frame.columns.union(NEEDED_METRICS, sort=False))
@@ -166,6 +167,10 @@ def _trial_rows(client: MlflowClient, run: Run) -> pd.DataFrame:
     if rounds.empty:
         rounds = pd.DataFrame({"round": [None]}, dtype="float")
     return rounds.assign(**identity, **settings)
+
+
+def _identity(run: Run) -> tuple[str, str]:
+    return run.data.tags["fedcome.profile"], run.data.tags["fedcome.trial_key"]
 
 
 def _versions(tags: Mapping[str, str]) -> str:

@@ -117,18 +117,28 @@ def fairness_indices(accuracies: np.ndarray[tuple[int], np.dtype[np.float64]]) -
     }
 
 
-def client_losses(clients: pd.DataFrame) -> pd.DataFrame:
-    """Losses of a trial, rounds by clients: on training examples where that was recorded."""
-    metric = "train_loss" if "train_loss" in clients else "test_loss"
-    return clients.pivot(index="round", columns="client", values=metric).dropna()
+def loss_metric(clients: pd.DataFrame) -> str:
+    """The loss on training examples, unless no trial recorded it."""
+    has_training = "train_loss" in clients and clients["train_loss"].notna().any()
+    return "train_loss" if has_training else "test_loss"
+
+
+def client_losses(clients: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Losses of a trial, evaluated rounds by clients; a client that diverged has NaN."""
+    losses = clients.pivot(index="round", columns="client", values=metric)
+    return losses.dropna(how="all")
 
 
 def share_of_steps_up(losses: pd.DataFrame) -> float:
-    return float((losses.diff().iloc[1:] > RISE).to_numpy().mean())
+    """Of all clients and evaluated rounds; NaN if there is only one. To become NaN is a rise."""
+    if len(losses) < 2:
+        return float("nan")
+    return float((~(losses.diff().iloc[1:] <= RISE)).to_numpy().mean())
 
 
 def share_of_clients_up(losses: pd.DataFrame) -> float:
-    return float((losses.iloc[-1] - losses.iloc[0] > RISE).mean())
+    """From the first to the last evaluated round."""
+    return share_of_steps_up(losses.iloc[[0, -1]] if len(losses) > 1 else losses)
 
 
 def evaluated(frame: pd.DataFrame) -> pd.DataFrame:

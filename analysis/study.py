@@ -94,7 +94,9 @@ def open_study(client: MlflowClient, experiment_id: str, profile: str | None) ->
     is_similar = (trials["method.name"] == "fedcome") & (trials["sampler.name"] == "similarity")
     similar = trials[is_similar].sort_values(["participation", "seed"]).tail(1)
     study = study._replace(
-        population=results.load_artifacts(client, example, "population.parquet"),
+        population=results.load_artifacts(
+            client, pd.concat([example, similar]), "population.parquet"
+        ),
         similarity=results.load_artifacts(client, similar, "similarity.parquet"),
     )
     if study.grid in CLIENT_STUDIES:
@@ -107,7 +109,7 @@ def select(frame: pd.DataFrame, profile: str | None = None) -> Study:
     """The trials of one profile that may be averaged over seeds.
 
     If trials of one cell differ in other settings, as after `--set rounds=5`, those with the most
-    rounds, then the most trials, are the cell.
+    rounds, then the most trials, are the cell; settings under which none finished come last.
     """
     grid = frame["grid"].iloc[0]
     layout = LAYOUTS.get(grid, Layout(grid))
@@ -118,10 +120,15 @@ def select(frame: pd.DataFrame, profile: str | None = None) -> Study:
     frame = frame[frame["profile"] == chosen].assign(**absent)
     trials = scores.trials(frame)
     variant = trials.groupby(["method.name", *_other_settings(trials)], dropna=False).ngroup()
+    is_finished = (trials["status"] == "FINISHED").groupby(variant).transform("any")
     trials = trials.assign(
-        setting=describe(trials), variant=variant, size=variant.map(variant.value_counts())
+        setting=describe(trials),
+        variant=variant,
+        size=variant.map(variant.value_counts()),
+        is_finished=is_finished,
     )
-    ranked = trials.sort_values(["rounds", "size", "launch", "variant"], ascending=False)
+    by_weight = ["is_finished", "rounds", "size", "launch", "variant"]
+    ranked = trials.sort_values(by_weight, ascending=False)
     best = ranked.groupby(layout.keys, dropna=False)["variant"].transform("first")
     kept = ranked[ranked["variant"] == best].set_index("run_id")["setting"]
     frame = frame[frame["run_id"].isin(kept.index)]
@@ -137,7 +144,7 @@ def describe(trials: pd.DataFrame) -> "pd.Series[str]":
     words: dict[Any, list[str]] = {index: [] for index in trials.index}
     for _, own in trials.groupby("method.name"):
         for setting in _other_settings(own):
-            texts = own[setting].map(lambda raw, s=setting: labels.value(s, raw))
+            texts = own[setting].map(lambda raw, s=setting: labels.value(s, raw, digits=6))
             counts = texts.value_counts()
             usual = counts.index[0] if counts.iloc[0] > len(texts) / 2 else None
             for index, text in texts[texts != usual].items():

@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 from fedcome_ray.geometry import Floats
 
 ENTRY_TOLERANCE = 1e-13
-"""Violations below are rounding of the cosines, which have unit scale."""
+"""Violations below are rounding of the cosines, which have unit scale ..."""
+ENTRY_TOLERANCE_PER_MULTIPLIER = 1e-14
+LARGEST_ENTRY_TOLERANCE = 1e-10
+"""... and of their sums by multipliers, as long as those are not so large that it would show."""
 SMALLEST_PIVOT = 1e-8
 """Squared distance of an update (of length 1) to the span of the passive set below which the
 cosines, known to 1e-16, no longer give that distance, hence the multiplier, to 1e-7."""
@@ -64,7 +67,8 @@ def _solve_client(
                 gradient[row] += multipliers[client] * cosines[client, row]
         gradient[passive[:count]] = 0.0
         candidate = int(np.argmin(gradient))
-        if gradient[candidate] >= -ENTRY_TOLERANCE:
+        rounding = ENTRY_TOLERANCE + ENTRY_TOLERANCE_PER_MULTIPLIER * multipliers.sum()
+        if gradient[candidate] >= -min(rounding, LARGEST_ENTRY_TOLERANCE):
             return pivots, True
         if _append(cosines, factor, passive, count, candidate) < SMALLEST_PIVOT:
             return pivots, False
@@ -135,15 +139,16 @@ def _stationary_point(
     return point
 
 
-def solve_on_factor(factor: Floats, client: int) -> Floats:
+def solve_on_factor(factor: Floats, client: int, start: Floats) -> Floats:
     """The multipliers of a client that `solve` left pending, from a factor C = factor' factor.
 
     The same method in plain NumPy, slow and rarely needed: only updates opposite to one another
-    but for rounding, or nearly so, leave clients pending.
+    but for rounding, or nearly so, leave clients pending. Goes on from where `solve` stopped.
     """
     target, size = factor[:, client], factor.shape[1]
-    multipliers = np.zeros(size)
-    passive: list[int] = []
+    multipliers = start.copy()
+    passive: list[int] = np.flatnonzero(multipliers).tolist()
+    _minimise_on_factor(factor, target, multipliers, passive)
     is_dependent = np.zeros(size, np.bool_)
     for _ in range(10 * size):
         # Not from the multipliers, which may be large and cancel, but by projection.

@@ -124,7 +124,8 @@ def _solve(cosines: Floats, norms: Floats, updates: Tensor, solver: Solver) -> _
     if is_pending.any():
         factor = geometry.triangular_factor(updates, norms)
         for client in np.flatnonzero(is_pending):
-            multipliers[client] = active_set.solve_on_factor(factor, int(client))
+            found = multipliers[client]
+            multipliers[client] = active_set.solve_on_factor(factor, int(client), found)
             slack[client] = factor.T @ (factor[:, client] + factor @ multipliers[client])
     residuals = np.abs(np.minimum(multipliers, slack)).max(axis=1)
     # Multipliers of 1e7, between updates nearly opposite, cannot be more exact than float64 is.

@@ -78,7 +78,7 @@ def _random() -> Sampler[Population]:
 
 def _similarity(hp: SimilaritySampler) -> Sampler[Table]:
     def sample(table: Table, size: int, rng: np.random.Generator) -> Cohort:
-        num_greedy = int(hp.greedy_fraction * size + 1e-9)  # 0.7 * 10 is 6.999...
+        num_greedy = int(hp.greedy_fraction * size + 1e-9)  # 0.7 * 90 is 62.999...
         if table.num_rounds < hp.warmup or num_greedy == 0 or size >= table.num_clients:
             return _uniform_cohort(table.num_clients, size, rng)
         greedy = _anneal(hp, table, num_greedy, rng)

@@ -1,9 +1,9 @@
 """The mirror of trials in MLflow.
 
 The history in a trial's folder is the truth; MLflow shows it. One experiment for each grid, one
-flat run for each trial and one for each launch, told apart by the tag `fedcome.kind`. One thread of
-the driver writes, in batches: a single metric costs SQLite as much as a hundred. A run is found
-again by its trial's key, and a round that it has already is not written twice.
+flat run for each trial of a profile and one for each launch, told apart by the tag `fedcome.kind`.
+One thread of the driver writes, in batches: a single metric costs SQLite as much as a hundred. Runs
+are found again by profile and trial key, and a round that one has already is not written twice.
 """
 
 import logging
@@ -68,7 +68,7 @@ def _check_sqlite(uri: str, file: Path) -> None:
     except sqlite3.Error as error:
         raise UserError(
             f"--tracking-uri: cannot use `{uri}`: {error}; move that file away: MLflow only "
-            f"mirrors the results, and the same command writes those of finished trials again"
+            f"mirrors the folders of trials, and launching a grid again writes it anew"
         ) from None
 
 
@@ -196,7 +196,8 @@ class Tracker:
         return run
 
     def _find(self, key: str) -> Any:
-        condition = f"tags.`fedcome.trial_key` = '{key}'"
+        profile = self._tags["fedcome.profile"]
+        condition = f"tags.`fedcome.trial_key` = '{key}' and tags.`fedcome.profile` = '{profile}'"
         runs = self._client.search_runs([self.experiment_id], condition, max_results=1)
         return runs[0] if runs else None
 

@@ -72,7 +72,7 @@ def load(config: AnyDataset, data_dir: Path | None = None) -> Population:
 def check_available(config: AnyDataset, data_dir: Path | None = None) -> None:
     """Raise the error of missing files now, before anything is started."""
     if isinstance(config, Npz):
-        npz_files.shape(config.path, "x_train")
+        npz_files.check_has(config.path, federated_npz.ARRAYS)
     elif config.dataset in FACTS:
         sources.check_available(config.dataset, sources.data_folder(data_dir))
 

@@ -33,14 +33,13 @@ def fetch(download: Download, progress: Progress) -> None:
     for url in download.urls:
         try:
             _receive(url, unfinished, progress)
+            if _md5(unfinished) == download.md5:
+                unfinished.replace(download.path)
+                return
+            unfinished.unlink()
+            failures.append(f"{url}: wrong checksum")
         except (OSError, http.client.HTTPException) as error:
             failures.append(f"{url}: {error}")
-            continue
-        if _md5(unfinished) == download.md5:
-            unfinished.replace(download.path)
-            return
-        unfinished.unlink()
-        failures.append(f"{url}: wrong checksum")
     raise DataError(
         "\n  ".join(
             [

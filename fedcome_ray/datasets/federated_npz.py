@@ -17,16 +17,23 @@ from fedcome_ray.errors import DataError
 from fedcome_ray.population import Description, Examples, Population, Split, split_by_client
 
 NUMBERS = ("y_train", "client_train", "y_test", "client_test")
+ARRAYS = ("x_train", "x_test", *NUMBERS)
 
 
 def load(path: Path) -> Population:
-    arrays = npz_files.read(path, ["x_train", "x_test", *NUMBERS])
+    arrays = npz_files.read(path, ARRAYS)
     num_classes, num_clients = check(path, arrays)
     features = {side: arrays[f"x_{side}"].shape[1:] for side in ("train", "test")}
     if features["train"] != features["test"]:
         raise DataError(
             f"{path}: training and test examples must have one shape, "
             f"got {features['train']} and {features['test']}"
+        )
+    kinds = {side: arrays[f"x_{side}"].dtype for side in ("train", "test")}
+    if (kinds["train"] == np.uint8) != (kinds["test"] == np.uint8):
+        raise DataError(
+            f"{path}: only bytes are scaled to [0, 1], so both x_train and x_test must be bytes or "
+            f"neither, got {kinds['train']} and {kinds['test']}"
         )
 
     def split(side: str) -> Split:

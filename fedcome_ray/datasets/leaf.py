@@ -58,7 +58,7 @@ def _read_side(folder: Path, side: str) -> Writers:
 
 def _read_users(path: Path) -> dict[str, Any]:
     try:
-        users: dict[str, Any] = json.loads(path.read_bytes())["user_data"]
+        users: dict[str, Any] = dict(json.loads(path.read_bytes())["user_data"])
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError) as error:
@@ -66,22 +66,26 @@ def _read_users(path: Path) -> dict[str, Any]:
             f"{path} is not a whole JSON file of LEAF ({type(error).__name__}: {error}); "
             f"copy it again"
         ) from None
+    if not users:
+        raise DataError(f"{path} has no writers; remove it")
     return users
 
 
 def _examples(path: Path, writer: str, data: Any) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     try:
         levels = np.array(data["x"], dtype=np.float64).reshape(-1, 1, 28, 28) * 255
-        labels = np.array(data["y"], dtype=np.int64)
+        labels = np.array(data["y"])
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{path}: writer {writer} has no images of 28x28 ({error})") from None
-    if len(levels) != len(labels) or len(labels) == 0:
-        raise DataError(f"{path}: writer {writer} has {len(levels)} images, {len(labels)} labels")
+    if len(levels) != labels.size or labels.size == 0:
+        raise DataError(f"{path}: writer {writer} has {len(levels)} images, {labels.size} labels")
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        raise DataError(f"{path}: the labels of writer {writer} are not a list of whole numbers")
     pixels = np.round(levels)
     # LEAF divides bytes by 255; anything else would lose precision here, NaN its meaning.
     if not np.all((np.abs(pixels - levels) < 0.01) & (pixels >= 0) & (pixels <= 255)):
         raise DataError(f"{path}: the pixels of writer {writer} are not multiples of 1/255 in 0..1")
-    return pixels.astype(np.uint8), labels
+    return pixels.astype(np.uint8), labels.astype(np.int64)
 
 
 def _join(writers: Writers, order: list[str], side: str) -> dict[str, AnyArray]:

@@ -1,5 +1,6 @@
 """NumPy's `.npz` files: read with clear errors, mapped into memory, written atomically."""
 
+import lzma
 import os
 import struct
 import uuid
@@ -16,20 +17,43 @@ from numpy.typing import NDArray
 from fedcome_ray.errors import DataError
 
 AnyArray = NDArray[Any]
+DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    ValueError,
+    KeyError,
+    RuntimeError,  # an unknown compression, an encrypted member
+    MemoryError,  # a header that speaks of terabytes
+)
+"""What reading an archive raises if bytes of it are wrong."""
 
 
 def read(path: Path, names: Iterable[str], optional: Iterable[str] = ()) -> dict[str, AnyArray]:
     """The named arrays of a file; those that are optional and absent are left out."""
     with _clear_errors(path), zipfile.ZipFile(path) as archive:
-        members = {member.removesuffix(".npy") for member in archive.namelist()}
-        missing = sorted(set(names) - members)
-        if missing:
-            raise DataError(
-                f"{path} lacks the arrays {', '.join(missing)}; "
-                f"it has {', '.join(sorted(members)) or 'none'}"
-            )
+        members = _check_members(path, archive, names)
         wanted = [*names, *(name for name in optional if name in members)]
         return {name: _read_member(archive, name) for name in wanted}
+
+
+def check_has(path: Path, names: Iterable[str]) -> None:
+    """Refuse a file that cannot be opened or lacks an array, without reading any."""
+    with _clear_errors(path), zipfile.ZipFile(path) as archive:
+        _check_members(path, archive, names)
+
+
+def _check_members(path: Path, archive: zipfile.ZipFile, names: Iterable[str]) -> set[str]:
+    members = {member.removesuffix(".npy") for member in archive.namelist()}
+    missing = sorted(set(names) - members)
+    if missing:
+        raise DataError(
+            f"{path} lacks the arrays {', '.join(missing)}; "
+            f"it has {', '.join(sorted(members)) or 'none'}"
+        )
+    return members
 
 
 def _read_member(archive: zipfile.ZipFile, name: str) -> AnyArray:
@@ -98,7 +122,7 @@ def _clear_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, struct.error) as error:
+    except DAMAGE as error:
         raise DataError(
             f"{path} is damaged or not an .npz file of plain arrays ({error}); make it again"
         ) from None

@@ -101,10 +101,11 @@ def read_idx(path: Path) -> AnyArray:
             content = gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
         raise damaged(path, str(error)) from None
-    start = 4 + 4 * content[3] if len(content) > 3 else 4
-    if content[:3] != b"\x00\x00\x08" or len(content) < start:
-        raise damaged(path, "not a file of bytes in the idx format")
-    shape = np.frombuffer(content[4:start], dtype=">i4").tolist()
+    num_axes = content[3] if len(content) > 3 else 0
+    start = 4 + 4 * num_axes
+    if content[:3] != b"\x00\x00\x08" or num_axes not in {1, 3} or len(content) < start:
+        raise damaged(path, "not a file of labels or images in the idx format")
+    shape = np.frombuffer(content[4:start], dtype=">u4").tolist()
     if len(content) != start + math.prod(shape):
         raise damaged(path, f"{len(content)} bytes instead of {start + math.prod(shape)}")
     return np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape)

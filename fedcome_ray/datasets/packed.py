@@ -101,6 +101,9 @@ def _remedy(path: Path) -> Iterator[None]:
 def checked(name: str, columns: Mapping[str, AnyArray], path: Path) -> Arrays:
     """The arrays of a published dataset, if that is what they are; `path` is for complaints."""
     facts = FACTS[name]
+    writers = columns.get("writers", NOBODY)
+    if writers.ndim != 1 or len(np.unique(writers)) != len(writers):
+        raise DataError(f"{path}: writers must be a list of different ids")
     arrays = Arrays(*(_checked_side(facts, columns, side, path) for side in SIDES))
     if facts.num_writers:
         _check_writers(arrays, path)

@@ -5,6 +5,7 @@ from scipy import stats
 from analysis import claims
 from analysis.claims import Claim, Comparison, decide
 from analysis.study import Study, select
+from analysis.tables import paper_table
 from fedcome_ray.methods import PAPER
 from tests.analysis.conftest import join, seeds, trial
 
@@ -114,6 +115,57 @@ def test_saved_rounds_count_a_method_that_never_arrives_as_late() -> None:
     assert part.difference == pytest.approx((1 + 1 - 1) / 3)
 
 
+@pytest.mark.parametrize("final", [70.02, 70.09, 70.13])  # 100 * x / 100 is above these x
+def test_a_method_reaches_the_accuracy_that_it_ends_with(final: float) -> None:
+    frame = join(*(trial(name, 0, 20.0, 30.0, final) for name in ("fedavg", "fedcome")))
+    part = next(p for p in finding(select(frame), "sooner").parts if p.seeds)
+    assert part.difference == 0
+
+
+def test_no_rounds_are_saved_on_the_way_to_nan() -> None:
+    frame = join(
+        trial("fedavg", 0, 20.0, 30.0, float("nan")), trial("fedcome", 0, 20.0, 30.0, 40.0)
+    )
+    part = next(p for p in finding(select(frame), "sooner").parts if p.seeds)
+    assert pd.isna(part.difference)
+
+
+def test_the_papers_own_table_is_as_stable_as_the_paper() -> None:
+    paper = paper_table("sensitivity")
+    assert paper is not None
+    frame = join(
+        *(
+            trial(
+                "fedcome", seed, cell["paper"], grid="sensitivity",
+                sampler__ema=cell["sampler.ema"],
+                sampler__greedy_fraction=cell["sampler.greedy_fraction"],
+            )
+            for _, cell in paper.iterrows()
+            for seed in range(3)
+        )
+    )  # fmt: skip
+    found = finding(select(frame), "stable")
+    assert found.parts[0].where.startswith("3.33 points")
+    assert found.verdict == "reproduced"
+
+
+def test_only_trials_with_the_same_rounds_and_data_are_compared() -> None:
+    changes = {
+        "grid": "controls", "method__match_norm": False, "method__clamp": None,
+        "method__weights": "samples", "sampler__ema": 0.5, "sampler__variant": "clean",
+    }  # fmt: skip
+    long = join(
+        seeds("fedcome", 69.5, 69.5, 69.5, **changes), seeds("fedavg", 70, 70, 70, **changes)
+    )
+    short = join(
+        *(trial("fedcome", s, 20.0, 75.0, **changes) for s in range(3)),
+        *(trial("fedavg", s, 20.0, 60.0, **changes) for s in range(3)),
+    )
+    part = finding(select(join(long, short)), "not-only-longer").parts[0]
+    assert part.seeds == 3
+    assert part.difference == pytest.approx(-0.5)
+
+
 def test_conflicts_that_are_left_refute_the_claim() -> None:
     study = select(seeds("fedcome", 70.0, 71.0, 72.0))
     assert finding(study, "no-conflict-left").verdict == "reproduced"
@@ -136,6 +188,12 @@ def test_every_loss_must_fall_in_every_round() -> None:
     assert finding(client_loss(1.0), "loss-never-rises").verdict == "reproduced"
     assert finding(client_loss(2.5), "loss-never-rises").verdict == "not reproduced"
     assert finding(client_loss(2.5), "loss-ends-lower").verdict == "reproduced"
+
+
+def test_a_client_that_diverges_refutes_that_losses_fall() -> None:
+    study = client_loss(float("nan"))
+    assert finding(study, "loss-never-rises").verdict == "not reproduced"
+    assert finding(study, "loss-ends-lower").verdict == "not reproduced"
 
 
 def test_every_claim_runs_on_a_study_without_its_trials() -> None:

@@ -7,7 +7,7 @@ import pytest
 from mlflow import MlflowClient
 
 from analysis.__main__ import main
-from analysis.results import newest_launch
+from analysis.results import load, newest_launch
 from tests.analysis.conftest import log_trial, trial
 
 # MLflow's own use of SQLAlchemy.
@@ -102,7 +102,7 @@ def test_an_empty_or_damaged_store_is_explained(
     (tmp_path / "mlflow.db").write_text("this is no database")
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     assert main(["--grid", "all", "--tracking-uri", uri, "--output", str(tmp_path)]) == 2
-    assert "cannot read" in capsys.readouterr().err
+    assert "not a database; move that file away" in capsys.readouterr().err
 
 
 def test_a_store_without_trials_is_explained(
@@ -118,3 +118,14 @@ def test_an_unknown_format_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit, match="2"):
         main(["--grid", "all", "--format", "pdf"])
     assert "allowed: md, csv, tex, html" in capsys.readouterr().err
+
+
+def test_a_trial_that_two_profiles_share_counts_in_both(tmp_path: Path) -> None:
+    client = MlflowClient(f"sqlite:///{tmp_path / 'mlflow.db'}")
+    experiment = client.create_experiment("full_participation", (tmp_path / "artifacts").as_uri())
+    for profile in ("mini", "paper"):
+        rows = trial("fedcome", 0, 30.0, 70.0, profile=profile).assign(trial_key="shared")
+        log_trial(client, experiment, rows, tmp_path)
+    log_trial(client, experiment, trial("fedcome", 1, 30.0, 72.0), tmp_path)
+    trials = load(client, experiment).drop_duplicates("run_id")
+    assert trials.groupby("profile").size().to_dict() == {"mini": 1, "paper": 2}

@@ -57,6 +57,17 @@ def test_every_grid_can_be_drawn(grid: str) -> None:
         assert figures.as_bytes(drawing.figure, "png").startswith(b"\x89PNG")
 
 
+def test_the_similarity_table_is_drawn_with_the_classes_of_its_own_clients() -> None:
+    study = study_with_everything("scaling")
+    others = pd.DataFrame({"run_id": "another", "client": range(9), "classes": "7"})
+    figure = figures.similarity(
+        study._replace(population=pd.concat([others, study.population], ignore_index=True))
+    )
+    assert figure is not None
+    words = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert words == ["0 1", "2", "2 3"]
+
+
 def test_the_same_figure_is_the_same_file() -> None:
     first, second = (
         figures.as_bytes(next(figures.draw(study_with_everything("fairness"))).figure, "svg")

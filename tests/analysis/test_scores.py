@@ -50,9 +50,26 @@ def test_losses_that_rise_are_counted_by_step_and_by_client() -> None:
             "test_loss": 0.0,
         }
     )
-    losses = scores.client_losses(clients)
+    losses = scores.client_losses(clients, scores.loss_metric(clients))
     assert scores.share_of_steps_up(losses) == 0.25
     assert scores.share_of_clients_up(losses) == 0.5
+
+
+def test_a_loss_that_becomes_nan_has_risen() -> None:
+    losses = pd.DataFrame({0: [3.0, 2.0, float("nan")], 1: [3.0, 2.0, 1.0]})
+    assert scores.share_of_steps_up(losses) == 0.25
+    assert scores.share_of_clients_up(losses) == 0.5
+
+
+def test_one_evaluation_says_nothing_about_rises() -> None:
+    assert np.isnan(scores.share_of_steps_up(pd.DataFrame({0: [3.0]})))
+    assert np.isnan(scores.share_of_clients_up(pd.DataFrame({0: [3.0]})))
+
+
+def test_losses_on_test_examples_stand_in_if_no_trial_recorded_the_others() -> None:
+    clients = pd.DataFrame({"train_loss": [float("nan")], "test_loss": [1.0]})
+    assert scores.loss_metric(clients) == "test_loss"
+    assert scores.loss_metric(clients.assign(train_loss=2.0)) == "train_loss"
 
 
 def test_curves_are_means_over_seeds_in_percent() -> None:

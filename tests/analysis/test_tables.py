@@ -85,6 +85,18 @@ def test_a_failed_trial_is_not_averaged_but_marked_and_counted() -> None:
     assert "1 failed" in table.caption
 
 
+def test_a_longer_trial_that_failed_does_not_hide_finished_ones() -> None:
+    frame = join(seeds("fedcome", 70.0), trial("fedcome", 0, status="FAILED", rounds=9))
+    table = tables.main_table(select(frame), LAST)
+    assert cell(table, method__name="fedcome", data__dataset="cifar10")["mean"] == 70.0
+
+
+def test_a_grid_may_be_run_without_the_setting_of_its_columns() -> None:
+    settings = {"grid": "heterogeneity", "data__partition__classes": None}
+    table = tables.main_table(select(seeds("fedcome", 70.0, **settings)), LAST)
+    assert table.cells["mean"].max() == 70.0
+
+
 @pytest.mark.parametrize(
     ("status", "word"), [("FAILED", "failed"), ("KILLED", "interrupted"), ("RUNNING", "running")]
 )

@@ -8,7 +8,7 @@ from scipy.optimize import nnls
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from fedcome_ray import consensus
+from fedcome_ray import active_set, consensus, geometry
 from fedcome_ray.errors import ConsensusError, DivergenceError
 
 
@@ -219,3 +219,13 @@ def projections(updates: np.ndarray) -> np.ndarray:
     basis, factor = np.linalg.qr(scaled.T)
     residuals = [-nnls(factor, -column)[0] @ factor.T - column for column in factor.T]
     return -np.stack(residuals) @ basis.T * np.linalg.norm(updates, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("seed", [11, 13])  # rounding alone used to send half of them there
+def test_a_cohort_in_few_dimensions_needs_no_slow_solution(seed):
+    updates = np.random.default_rng(seed).normal(size=(196, 100))
+    cosines, _ = geometry.normalise(torch.from_numpy(updates @ updates.T))
+    multipliers, is_pending = np.zeros_like(cosines), np.ones(196, np.bool_)
+    active_set.solve(cosines, multipliers, is_pending)
+    assert not is_pending.any()
+    assert (cosines + multipliers @ cosines).min() > -1e-10

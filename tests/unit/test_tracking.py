@@ -158,6 +158,17 @@ def test_a_finished_trial_is_mirrored_from_its_folder(
     assert steps(database) == [0, 1, 2, 3]
 
 
+def test_profiles_that_share_a_trial_have_a_run_of_it_each(
+    open_tracker: Open, database: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for profile in ("mini", "paper", "paper"):
+        monkeypatch.setitem(TAGS, "profile", profile)
+        tracker = open_tracker()
+        tracker.mirror(TRIAL, folder)
+        tracker.close()
+    assert sorted(run.data.tags["fedcome.profile"] for run in runs(database)) == ["mini", "paper"]
+
+
 def test_a_launch_leaves_a_run_of_its_own(open_tracker: Open, database: Path) -> None:
     tracker = open_tracker()
     tracker.launch_ended({"trials": 3}, {"launch/finished": 2.0}, {"results.txt": "a table"})

@@ -49,6 +49,28 @@ def test_import_packs_arrays_and_verify_reads_them(folder, small_datasets, capsy
     assert "cifar10: good, 40 training and 20 test examples" in capsys.readouterr().out
 
 
+def test_verify_names_all_that_is_damaged(folder, small_datasets, capsys):
+    for name in ("mnist", "cifar10", "cifar100"):
+        np.savez(folder / "mine.npz", **columns(name))
+        assert main(["import", name, "--from", "mine.npz"]) == 0
+    for name in ("mnist", "cifar100"):
+        packed.pack_path(name, folder).write_bytes(b"PK")
+    assert main(["verify"]) == 2
+    said = capsys.readouterr()
+    assert "cifar10: good" in said.out
+    assert "mnist" in said.err
+    assert "cifar100" in said.err
+
+
+def test_list_counts_the_writers_that_are_packed(folder, capsys):
+    for side in ("train", "test"):
+        write_leaf(folder / "leaf" / "data", side, [{"f1": [1], "f0": [2, 2]}])
+    assert main(["import", "femnist", "--from", "leaf"]) == 0
+    assert main(["list"]) == 0
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "│ femnist" in line)
+    assert row.replace("│", " ").split() == ["femnist", "packed", "3", "3", "62", "2"]
+
+
 def test_import_says_how_many_writers_there_are(folder, capsys):
     write_leaf(folder / "leaf" / "data", "train", [{"f1": [1], "f0": [2]}])
     write_leaf(folder / "leaf" / "data", "test", [{"f1": [1], "f0": [2]}])

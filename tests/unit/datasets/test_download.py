@@ -91,6 +91,12 @@ def test_a_wrong_checksum_leaves_nothing_behind(server, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_in_the_place_of_the_file_is_said(server, tmp_path):
+    (tmp_path / "file").mkdir()
+    with pytest.raises(DataError, match=r"cannot download file\n.*directory"):
+        fetch(download(server, tmp_path / "file", "file"), lambda *_: None)
+
+
 def test_no_network_is_one_clear_message(tmp_path):
     nowhere = Download(["http://127.0.0.1:9/data.gz"], tmp_path / "data.gz", "0")
     with pytest.raises(

@@ -1,3 +1,4 @@
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,10 @@ def test_it_is_described_without_reading_its_examples(write):
         ({"x_train": np.full((7, 5), "a")}, "x_train must be real numbers"),
         ({"x_train": np.full((7, 5), np.nan)}, "x_train must be finite .* example 0 is not"),
         ({"x_test": np.full((3, 5), 1e300)}, "x_test must be finite float32 numbers"),
+        (
+            {"x_train": np.zeros((7, 5), np.uint8)},
+            "both x_train and x_test must be bytes or neither",
+        ),
         ({"client_test": None}, "lacks the arrays client_test; it has client_train"),
         (
             {"x_test": np.zeros((0, 5)), "y_test": np.arange(0), "client_test": np.arange(0)},
@@ -111,6 +116,24 @@ def test_a_file_that_is_no_npz_is_named(tmp_path, content):
     for use in (datasets.load, datasets.describe, datasets.check_available):
         with pytest.raises(DataError, match=r"mine\.npz is damaged or not an \.npz file"):
             use(datasets.Npz(dataset=f"npz:{path}"))
+
+
+def test_a_file_that_lacks_an_array_is_not_available(write):
+    with pytest.raises(DataError, match="lacks the arrays x_test"):
+        datasets.check_available(write(x_test=None))
+
+
+def test_wrong_bytes_anywhere_are_damage(write):
+    config = write()
+    whole = config.path.read_bytes()
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        content = bytearray(whole)
+        for place in rng.integers(len(content), size=4):
+            content[place] = rng.integers(256)
+        config.path.write_bytes(content)
+        with suppress(DataError):  # most of it; some bytes mean nothing
+            datasets.load(config)
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -90,13 +90,29 @@ def test_a_folder_without_files_is_named(tmp_path):
         sources.import_arrays("femnist", tmp_path, tmp_path)
 
 
-@pytest.mark.parametrize("content", ['{"users": ["f03"], "user_', "[1, 2]", '{"users": []}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"users": ["f03"], "user_',
+        "[1, 2]",
+        '{"users": []}',
+        '{"user_data": null}',
+        '{"user_data": [1]}',
+    ],
+)
 def test_a_damaged_file_is_named(folder, content):
     path = shard(folder, "train")
     path.write_text(content)
     with pytest.raises(DataError, match="not a whole JSON file of LEAF") as error:
         leaf.read(folder)
     assert str(path) in str(error.value)
+
+
+def test_a_file_without_writers_is_named(folder):
+    path = shard(folder, "train")
+    path.write_text('{"user_data": {}}')
+    with pytest.raises(DataError, match=f"{path} has no writers"):
+        leaf.read(folder)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +122,9 @@ def test_a_damaged_file_is_named(folder, content):
         ({"x": [[0.0] * 784], "y": [1, 2]}, "1 images, 2 labels"),
         ({"x": [], "y": []}, "0 images, 0 labels"),
         ({"y": [1]}, "no images of 28x28"),
+        ({"x": [[0.0] * 784], "y": 3}, "labels of writer f03 are not a list of whole numbers"),
+        ({"x": [[0.0] * 784], "y": [3.7]}, "labels of writer f03 are not a list of whole numbers"),
+        ({"x": [[0.0] * 784], "y": [10**30]}, "labels of writer f03 are not a list of whole"),
         ({"x": [[float("nan")] * 784], "y": [1]}, "not multiples of 1/255"),
         ({"x": [[1.5] * 784], "y": [1]}, "not multiples of 1/255"),
         ({"x": [[0.5] * 784], "y": [1]}, "not multiples of 1/255"),

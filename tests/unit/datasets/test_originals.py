@@ -98,9 +98,11 @@ def test_a_truncated_archive_is_named(tmp_path, cifar):
     ("content", "message"),
     [
         (b"\x00\x00\x08\x01\x00\x00\x00\x05abc", "11 bytes instead of 13"),
-        (b"\x00\x00\x08\x03\x00\x00", "not a file of bytes"),
-        (b"<html>not found</html>", "not a file of bytes in the idx format"),
-        (b"", "not a file of bytes"),
+        (b"\x00\x00\x08\x03\x00\x00", "not a file of labels or images"),
+        (b"<html>not found</html>", "not a file of labels or images"),
+        (b"", "not a file of labels or images"),
+        (b"\x00\x00\x08\xff" + bytes(4 * 255), "not a file of labels or images"),
+        (b"\x00\x00\x08\x03" + b"\xff\xff\xff\xff" * 3, "16 bytes instead of"),
     ],
 )
 def test_a_damaged_mnist_file_is_named(tmp_path, content, message):

@@ -172,6 +172,8 @@ def test_arrays_that_are_not_the_dataset_are_refused(tmp_path, small_datasets, c
     [
         ({"client_train": np.repeat([0, 1, 3], [10, 10, 20])}, "no examples of client 2"),
         ({"client_test": np.zeros(NUM_TEST, int)}, "client_test has no examples of client 1"),
+        ({"writers": np.array(["a", "b", "a"])}, "writers must be a list of different ids"),
+        ({"writers": np.array("a")}, "writers must be a list of different ids"),
         ({"writers": np.array(["a", "b"])}, "client_train must be from 0 to 1, got 2"),
     ],
 )

@@ -78,6 +78,17 @@ def test_equal_and_opposite_clients_do_not_confuse_the_search() -> None:
     assert weights[2] == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize("noise", [1e-4, 1e-5, 1e-7])
+def test_near_duplicates_are_weighed_to_the_end(noise: float) -> None:
+    vectors = unit_vectors(size=20, dim=50, seed=2)
+    vectors = np.concatenate([vectors, vectors + noise * unit_vectors(size=20, dim=50, seed=3)])
+    gram, centre = vectors @ vectors.T, np.full(40, 1 / 40)
+    weights = min_norm_weights(gram, centre, 0.1)
+    assert weights.sum() == pytest.approx(1, abs=1e-12)
+    slope, can_give, can_take = gram @ weights, weights > 1e-12, 1 / 40 + 0.1 - weights > 1e-12
+    assert slope[can_give].max() - slope[can_take].min() <= 1e-9
+
+
 def test_a_search_without_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fedmgda_plus, "MAX_MOVES", 1)
     vectors = unit_vectors(size=8, dim=20, seed=0)
