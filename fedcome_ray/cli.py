@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import shlex
 import signal
 import sys
@@ -110,7 +111,9 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timing", action="store_true", help="show where the time went")
     parser.add_argument("--trace", action="store_true", help="write a timeline of all rounds")
     parser.add_argument(
-        "--system-metrics", action="store_true", help="track memory, CPU time and load of trials"
+        "--system-metrics",
+        action="store_true",
+        help="track memory, CPU time and load of a trial's server process",
     )
 
 
@@ -165,10 +168,10 @@ def check_data_dir(folder: Path | None) -> Path | None:
 
 def tracking_uri(given: str | None, output: Path) -> str:
     """The store that is asked for, or a file in the output folder."""
-    if given is None and "?" in str(output):
+    if given is None and re.search(r"\?|%[0-9A-Fa-f]{2}", str(output)):
         raise UserError(
-            f"--output: `{output}` has a `?`, after which the address of an SQLite store ends; "
-            f"take another folder or give --tracking-uri"
+            f"--output: `{output}` has a `?` or something like `%20`, which mean something else in "
+            f"the address of an SQLite store; take another folder or give --tracking-uri"
         )
     return given or f"sqlite:///{output / 'mlflow.db'}"
 

@@ -40,6 +40,7 @@ from fedcome_ray.plan import Bundle, Machine
 from fedcome_ray.population import Examples, Population, Side
 from fedcome_ray.shard import Shard
 
+ROUNDING = 1e-6  # of sums of resources
 NO_EXAMPLES = Examples(np.empty(0, np.float32), np.empty(0, np.int64))
 
 
@@ -144,7 +145,8 @@ def _connect(address: str | None) -> None:
     if address is None:
         # Ray asks for a token by default: a fresh one, which only this launch's processes know.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+        # Without "local", Ray would join whatever RAY_ADDRESS or an earlier `ray start` names.
+        ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
         return
     try:
         ray.init(address=address, **quiet)
@@ -169,7 +171,7 @@ def check_feasible(machine: Machine) -> None:
     all_cpus = sum(node.get("CPU", 0) for node in nodes)
     wanted_gpus = sum(bundle.get("GPU", 0) for bundle in machine.bundles)
     all_gpus = sum(node.get("GPU", 0) for node in nodes)
-    if wanted_cpus > all_cpus or wanted_gpus > all_gpus:
+    if wanted_cpus > all_cpus + ROUNDING or wanted_gpus > all_gpus + ROUNDING:
         raise UserError(
             f"--num-shards: a trial needs {wanted_cpus:g} CPUs and {wanted_gpus:g} GPUs, "
             f"the cluster has {all_cpus:g} and {all_gpus:g}"

@@ -26,7 +26,7 @@ from fedcome_ray.datasets import DataConfig, Digits
 from fedcome_ray.device import Precision
 from fedcome_ray.errors import ConfigError, did_you_mean
 from fedcome_ray.hyperparameters import Hyperparameters, name_of
-from fedcome_ray.methods import MethodConfig
+from fedcome_ray.methods import MethodConfig, digest_of
 from fedcome_ray.methods.fedavg import FedAvg
 from fedcome_ray.models import MLP, ModelConfig
 from fedcome_ray.samplers import RandomSampler, SamplerConfig
@@ -39,7 +39,7 @@ def _full_means_none(value: object) -> object:
 class LocalConfig(Hyperparameters):
     """Local training, the same for all methods."""
 
-    lr: PositiveFloat = 0.05
+    lr: Annotated[float, Field(gt=0, le=1e30)] = 0.05  # more would not fit into float32
     lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.998
     """Factor of the learning rate per round; the first round is undecayed."""
     epochs: PositiveInt = 1
@@ -105,8 +105,14 @@ class Trial(Hyperparameters):
 
     @property
     def key(self) -> str:
-        """The identity of the trial: the same settings have the same key on every machine."""
-        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """The identity of the trial: the same settings have the same key on every machine.
+
+        A plugin's code is a setting too: an edited one is another trial.
+        """
+        settings = self.model_dump(mode="json")
+        if (digest := digest_of(self.method)) is not None:
+            settings["plugin"] = digest
+        text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property

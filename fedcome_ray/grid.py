@@ -87,7 +87,11 @@ def expand(
     overrides: Iterable[tuple[str, Any]] = (),
     overlay: Callable[[Settings], None] = lambda settings: None,
 ) -> list[Trial]:
-    """All trials of a profile, each once, in the order of the axes."""
+    """All trials of a profile, each once, in the order of the axes.
+
+    An override that chooses, like `method.name=fedprox`, selects the points of the grid that have
+    this choice; if none has, it is made at all of them.
+    """
     if profile not in grid.profiles:
         raise GridError(
             f"--profile: no profile `{profile}`; {did_you_mean(profile, grid.profiles)}"
@@ -96,18 +100,27 @@ def expand(
     replaced = {**chosen.axes, **{name: [value] for name, value in overrides}}
     axes = {name: replaced.get(name, values) for name, values in grid.axes.items()}
     axes |= {name: values for name, values in chosen.axes.items() if name not in axes}
-    trials: dict[str, Trial] = {}
-    for number, point in enumerate(product(*axes.values()), start=1):
+    points = []
+    for values in product(*axes.values()):
         settings = defaults()
         assign(settings, grid.base.items())
         assign(settings, chosen.set.items())
-        assign(settings, zip(axes, point, strict=True))
+        assign(settings, zip(axes, values, strict=True))
+        points.append(settings)
+    for name, value in overrides:
+        if _is_choice(name):
+            points = [p for p in points if flatten(p).get(name) == value] or points
+    trials: dict[str, Trial] = {}
+    for number, settings in enumerate(points, start=1):
+        assign(settings, [(name, value) for name, value in overrides if _is_choice(name)])
         overlay(settings)
         assign(settings, overrides)
         try:
             trial = parse_trial(settings)
         except ConfigError as error:
             raise GridError(f"trial {number} of the grid:\n{error}") from None
+        if trial.init_digest is not None:
+            raise GridError("init_digest: only `fedcome_ray.run --init-model` starts from a file")
         trials.setdefault(trial.key, trial)
     return list(trials.values())
 
@@ -121,9 +134,14 @@ def assign(settings: Settings, values: Iterable[tuple[str, Any]]) -> None:
     """Set values by dotted name.
 
     Choosing another `name` drops the settings of the old one, which belong to something else:
-    `method.name=fedavg` on `{name: fedprox, mu: 0.1}` leaves `{name: fedavg}`.
+    `method.name=fedavg` on `{name: fedprox, mu: 0.1}` leaves `{name: fedavg}`. So choices come
+    first, whatever their order.
     """
-    for name, value in values:
+    given = list(values)
+    for name, _ in given:
+        if not isinstance(name, str):
+            raise ConfigError(f"`{name}` is not the name of a setting; in YAML, quote it")
+    for name, value in sorted(given, key=lambda item: _precedence(item[0])):
         if name == "case":
             if not isinstance(value, dict):
                 raise ConfigError(f"case: expected settings by name, got `{value}`")
@@ -135,9 +153,19 @@ def assign(settings: Settings, values: Iterable[tuple[str, Any]]) -> None:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
                 raise ConfigError(f"{name}: `{part}` has no settings of its own, it is `{place}`")
-        if last in {"name", "dataset"} and place.get(last) != value:
+        if _is_choice(name) and place.get(last) != value:
             place.clear()
         place[last] = copy.deepcopy(value)
+
+
+def _precedence(name: str) -> tuple[bool, int]:
+    """Choices first, the outer ones before those inside them."""
+    return not _is_choice(name), name.count(".")
+
+
+def _is_choice(name: str) -> bool:
+    """Whether this says which method, model, sampler, partition or dataset the rest is about."""
+    return name.endswith((".name", ".dataset"))
 
 
 def parse_overrides(texts: Iterable[str]) -> list[tuple[str, Any]]:

@@ -1,6 +1,7 @@
 """A launch: the pending trials of a grid on Ray Tune, watched, tracked and summed up."""
 
 import io
+import math
 import shutil
 import tempfile
 import time
@@ -21,7 +22,7 @@ from fedcome_ray import cli, cluster, datasets, overlay, plan, trace
 from fedcome_ray.config import Trial
 from fedcome_ray.population import Population
 from fedcome_ray.progress import Progress
-from fedcome_ray.provenance import provenance
+from fedcome_ray.provenance import commits
 from fedcome_ray.summary import result_table
 from fedcome_ray.tracking import Tracker, check_uri
 from fedcome_ray.trainable import TrialActor
@@ -65,6 +66,14 @@ class Request:
 
     def result(self, trial: Trial) -> dict[str, Any] | None:
         return read_result(self.folder(trial))
+
+    def is_over(self, trial: Trial) -> bool:
+        """Finished, or stopped early by a search like this one."""
+        return self.result(trial) is not None or (self.asha and self.stop_mark(trial).exists())
+
+    def stop_mark(self, trial: Trial) -> Path:
+        """A file in the folder of a trial that was stopped early."""
+        return self.folder(trial) / "stopped"
 
     def layout(self, num_trials: int, cpus: float, gpus: float) -> plan.Layout:
         return plan.lay_out(
@@ -115,20 +124,17 @@ class Outcome:
 def launch(request: Request, out: Console, console: Console) -> Outcome:
     """Run what is not finished, show what there is: progress on `console`, results on `out`."""
     check_uri(request.tracking_uri)
-    if request.address is not None:
-        cluster.check_address(request.address)
     populations = load_populations(request)
     # One launch at a time: its driver is the only writer of the default store, which is SQLite.
     with exclusive(request.output, patience=0):
-        pending = [trial for trial in request.trials if request.result(trial) is None]
+        pending = [trial for trial in request.trials if not request.is_over(trial)]
         outcome = Outcome(num_pending=len(pending))
         tags = {"grid": request.grid_name, "profile": request.profile, "launch": request.name}
         artifacts = request.output / "artifacts"
         tracker = Tracker(request.tracking_uri, request.grid_name, artifacts, tags)
         try:
-            waiting = {trial.key for trial in pending}
             for trial in request.trials:
-                if trial.key not in waiting:
+                if request.result(trial) is not None:
                     tracker.mirror(trial, request.folder(trial))
             if pending:
                 console.print("starting Ray ...")
@@ -215,14 +221,14 @@ def run_trials(
 
 
 def early_stopping(trials: Sequence[Trial]) -> ASHAScheduler:
-    """Successive halving: at 1/9 and 1/3 of the rounds only the best third goes on."""
+    """Successive halving: after 1/9 and 1/3 of the rounds only the best third goes on."""
     rounds = max(trial.rounds for trial in trials)
     return ASHAScheduler(
         time_attr="rounds_done",
         metric="accuracy",
         mode="max",
-        max_t=rounds + 1,  # a trial that gets there ends by itself
-        grace_period=max(1, rounds // 9),
+        max_t=rounds,
+        grace_period=math.ceil(rounds / 9),
         reduction_factor=3,
     )
 
@@ -282,6 +288,7 @@ class Listener(tune.Callback):
         own = self._own(trial)
         if self._request.asha and own.key not in self.outcome.ended:
             self.outcome.stopped.add(own.key)
+            self._request.stop_mark(own).touch()
             self._progress.ended(own, "stopped")
             self._tracker.trial_ended(own, "KILLED", self._request.folder(own))
 
@@ -309,16 +316,21 @@ class Listener(tune.Callback):
         self._tracker.trial_ended(trial, status, self._request.folder(trial))
 
 
-def final_accuracy(request: Request) -> dict[str, float]:
-    """The accuracy of all finished trials of the request, by key, whichever launch ran them."""
+def finished_results(request: Request) -> dict[str, dict[str, Any]]:
+    """The results of the finished trials of the request, by key, whichever launch ran them."""
     results = {trial.key: request.result(trial) for trial in request.trials}
-    return {key: r["final"]["accuracy/test"] for key, r in results.items() if r is not None}
+    return {key: result for key, result in results.items() if result is not None}
+
+
+def final_accuracy(results: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    return {key: result["final"]["accuracy/test"] for key, result in results.items()}
 
 
 def best_settings(request: Request) -> str:
     """The best settings of each method, as an overlay file."""
-    origin = f"grid {request.grid_name}, profile {request.profile}, {provenance()['commit'][:10]}"
-    return overlay.text(overlay.best(request.trials, final_accuracy(request)), origin)
+    results = finished_results(request)
+    origin = f"grid {request.grid_name}, profile {request.profile}, {commits(results.values())}"
+    return overlay.text(overlay.best(request.trials, final_accuracy(results)), origin)
 
 
 def write_best(request: Request, path: Path, out: Console) -> None:
@@ -328,15 +340,15 @@ def write_best(request: Request, path: Path, out: Console) -> None:
 
 def show_results(request: Request, out: Console) -> None:
     """The table of all finished trials, and what made it."""
-    accuracy = final_accuracy(request)
+    results = finished_results(request)
     names = sorted({trial.data.dataset for trial in request.trials})
     rounds = sorted({trial.rounds for trial in request.trials})
-    out.print(result_table(request.trials, accuracy))
+    out.print(result_table(request.trials, final_accuracy(results)))
     cli.say(
         out,
         f"grid {request.grid_name}, profile {request.profile}, {', '.join(names)}, "
         f"{'/'.join(map(str, rounds))} rounds, {len({t.seed for t in request.trials})} seed(s), "
-        f"{len(accuracy)} of {len(request.trials)} trials, commit {provenance()['commit'][:10]}",
+        f"{len(results)} of {len(request.trials)} trials, commit {commits(results.values())}",
     )
 
 
@@ -374,8 +386,9 @@ def conclude(request: Request, outcome: Outcome, tracker: Tracker, out: Console)
     if request.best is not None:
         write_best(request, request.best, out)
     if request.trace:
-        ran = [(t.name, request.folder(t)) for t in request.trials if t.key in outcome.finished]
-        path = trace.write(request.output / "traces" / f"{request.name}.json", ran)
+        ran = [(t.name, request.folder(t)) for t in request.trials if request.result(t) is not None]
+        folder = request.output / "traces"
+        path = trace.write(folder, f"{request.grid_name}-{request.name}", ran)
         cli.say(out, f"trace      {path} (for ui.perfetto.dev or chrome://tracing)")
     if outcome.finished:
         if request.timing:
@@ -385,9 +398,8 @@ def conclude(request: Request, outcome: Outcome, tracker: Tracker, out: Console)
         if trial.key in outcome.failures:
             why, log = outcome.failures[trial.key], request.folder(trial) / "trial.log"
             cli.say(out, f"failed {trial.name}: {why}\n  {log}", "red")
-    if tracker.problem is not None:
-        lost = "nothing is lost, the same command mirrors the results again"
-        cli.say(out, f"MLflow: {tracker.problem}; {lost}", "yellow")
+    if tracker.complaint is not None:
+        cli.say(out, tracker.complaint, "yellow")
     if outcome.stopped:
         cli.say(out, f"{len(outcome.stopped)} trials were stopped early: others did better")
     missing = outcome.num_pending - len(outcome.finished) - len(outcome.stopped)

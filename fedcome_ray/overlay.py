@@ -8,6 +8,7 @@ A rule applies to every trial whose settings are those of `when`. The evidence n
 their keys, which are tags of their runs in MLflow.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
@@ -46,18 +47,32 @@ def load(path: Path) -> list[Rule]:
         raise GridError(f"--overlay: `{path}` is not an overlay:\n{explain(error, Rule)}") from None
 
 
-def apply(rules: Sequence[Rule], settings: Settings) -> None:
-    """Change the settings of a trial as the rules that fit it say."""
-    flat = flatten(settings)
-    for rule in rules:
-        if all(flat.get(name) == value for name, value in rule.when.items()):
-            assign(settings, rule.set.items())
+class Overlay:
+    """Changes the settings of trials as the rules that fit them say."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        self._is_used = False
+
+    def __call__(self, settings: Settings) -> None:
+        flat = flatten(settings)
+        for rule in self._rules:
+            if all(flat.get(name) == value for name, value in rule.when.items()):
+                assign(settings, rule.set.items())
+                self._is_used = True
+
+    def check_used(self) -> None:
+        """Refuse rules of which none fitted any trial: they were meant for something else."""
+        if self._rules and not self._is_used:
+            cases = "; ".join(str(rule.when) for rule in self._rules)
+            raise GridError(f"--overlay: no trial of the grid is one of {cases}")
 
 
 def best(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> list[Rule]:
     """For each dataset and method, its settings with the best mean accuracy over all trials.
 
-    `accuracy` is by trial key. A method that was run in only one way needs no rule.
+    `accuracy` is by trial key. Settings under which some trials failed are not better by that: the
+    most finished trials win, then the mean. A method that was run in only one way needs no rule.
     """
     groups: dict[tuple[Any, Any], list[tuple[Settings, str]]] = {}
     for trial in trials:
@@ -79,22 +94,24 @@ def _best_of(
     ]
     if not varying:
         return None
-    candidates: dict[tuple[Any, ...], list[str]] = {}
+    candidates: dict[str, list[tuple[Settings, str]]] = {}
     for own, key in group:
-        candidates.setdefault(tuple(own[name] for name in varying), []).append(key)
+        values = {name: own.get(name) for name in varying}
+        candidates.setdefault(json.dumps(values), []).append((own, key))
 
-    def score(values: tuple[Any, ...]) -> float:
-        return mean(accuracy[key] for key in candidates[values])
+    def score(values: str) -> tuple[int, float]:
+        keys = [key for _, key in candidates[values]]
+        return len(keys), mean(accuracy[key] for key in keys)
 
     winner = max(candidates, key=score)
     return Rule(
         when={"data.dataset": dataset, "method.name": method},
-        set=dict(zip(varying, winner, strict=True)),
+        set=json.loads(winner),
         evidence={
-            "accuracy": round(score(winner), 6),
-            "seeds": len(candidates[winner]),
+            "accuracy": round(score(winner)[1], 6),
+            "seeds": len({own["seed"] for own, _ in candidates[winner]}),
             "candidates": len(candidates),
-            "trials": candidates[winner],
+            "trials": [key for _, key in candidates[winner]],
         },
     )
 

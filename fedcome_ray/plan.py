@@ -78,7 +78,9 @@ def lay_out(
     shards = num_shards or max(1, math.floor(cpus / max(1, num_trials)))
     server = Machine.server_cpus
     # The server works while its shards wait, and the other way round: together they are one core.
-    per_shard = cpus_per_shard if cpus_per_shard is not None else round(1 - server / shards, 4)
+    # Rounded down to what Ray can express: all shards together must not need more than there is.
+    a_core_each = math.floor((1 - server / shards) * 10_000) / 10_000
+    per_shard = cpus_per_shard if cpus_per_shard is not None else a_core_each
     per_gpu = gpus_per_shard if gpus_per_shard is not None else (1 / SHARDS_PER_GPU if gpus else 0)
     memory = memory_per_shard or BLOCK_MEMORY
     is_joint = num_shards is None and shards == 1

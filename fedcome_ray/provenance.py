@@ -3,9 +3,11 @@
 import os
 import platform
 import subprocess
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 
 @cache
@@ -21,6 +23,12 @@ def provenance() -> dict[str, str]:
         "version.python": platform.python_version(),
         **found,
     }
+
+
+def commits(results: Iterable[Mapping[str, Any]]) -> str:
+    """The commits that made some results, shortened; this one's if there are none."""
+    found = {result["provenance"]["commit"] for result in results}
+    return "/".join(sorted(commit[:10] for commit in found or {provenance()["commit"]}))
 
 
 def _git(*words: str) -> str:

@@ -65,6 +65,7 @@ def _main(args: argparse.Namespace) -> int:
         name: grid.expand(chosen, args.profile, overrides, overlay)
         for name, chosen in grids.items()
     }
+    overlay.check_used()
     out = Console(file=sys.stdout)  # not what noise is sent away from
     if args.dry_run:
         from fedcome_ray import plan

@@ -43,6 +43,8 @@ class Range(Hyperparameters):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.choices is not None and not self.choices:
+            raise ValueError("`choices` must have at least one")
         if self.choices is None:
             if self.low is None or self.high is None or not self.low < self.high:
                 raise ValueError("a range needs `low` below `high`, or `choices`")
@@ -124,6 +126,13 @@ def at_random(start: Trial, ranges: Mapping[str, Range], samples: int) -> list[T
     drawn = ({name: values.draw(rng) for name, values in ranges.items()} for _ in range(samples))
     candidates = {trial.key: trial for trial in (vary(start, values) for values in drawn)}
     return list(candidates.values())
+
+
+def candidates_at_random(trials: Sequence[Trial], space: Space, samples: int) -> list[Trial]:
+    """Those of all methods that have ranges."""
+    starts = first_of_each_method(trials, space)
+    drawn = (at_random(start, space[name_of(start.method)], samples) for start in starts)
+    return [trial for some in drawn for trial in some]
 
 
 def _stop_early(

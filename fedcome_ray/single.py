@@ -20,7 +20,8 @@ from fedcome_ray.federation import LocalShards, Shards
 from fedcome_ray.hyperparameters import name_of
 from fedcome_ray.population import Population
 from fedcome_ray.progress import Progress
-from fedcome_ray.provenance import provenance
+from fedcome_ray.provenance import commits
+from fedcome_ray.shard import BLOCK_MEMORY
 from fedcome_ray.tracking import Tracker, check_uri
 from fedcome_ray.trial import TrialRun, check_fits, exclusive, read_result
 
@@ -44,9 +45,14 @@ class SingleRequest:
     gpus_per_shard: float | None = None
     memory_per_shard: int | None = None
 
+    @property
+    def is_on_ray(self) -> bool:
+        return self.num_shards is not None or self.address is not None
+
 
 def run_single(request: SingleRequest, out: Console) -> None:
     """Run the trial, or go on with it, and show its result."""
+    check_machine(request)
     init_params = read_params(request.init_model) if request.init_model else None
     trial = make_trial(request, init_params)
     check_uri(request.tracking_uri)
@@ -60,19 +66,41 @@ def run_single(request: SingleRequest, out: Console) -> None:
     folder = request.output / "trials" / trial.folder_name
     with ExitStack() as stack:
         stack.enter_context(exclusive(folder))
-        if read_result(folder) is None:
-            # MLflow opens in the background while Ray and the shards start.
-            tracker = stack.enter_context(closing(tracker_of(request)))
+        # MLflow opens in the background while Ray and the shards start.
+        tracker = stack.enter_context(closing(tracker_of(request)))
+        if read_result(folder) is not None:
+            cli.say(out, "finished earlier, nothing is run")
+            tracker.mirror(trial, folder)
+        else:
             shards = stack.enter_context(shards_of(request, trial, population))
             run = TrialRun(trial, population, shards, folder, init_params)
             follow(run, tracker, population.num_clients)
-            tracker.check_open()
+        tracker.check_open()
     show_result(trial, folder, out)
+    if tracker.complaint is not None:
+        cli.say(out, tracker.complaint, "yellow")
     cli.say_where(out, folder, request.output, request.tracking_uri)
+
+
+def check_machine(request: SingleRequest) -> None:
+    """Refuse what the trial's place cannot give, before anything is loaded."""
+    if request.is_on_ray:
+        cli.quiet_ray()
+        from fedcome_ray import cluster  # imports Ray
+
+        if request.address is not None:
+            cluster.check_address(request.address)
+    elif request.cpus_per_shard is not None or request.gpus_per_shard is not None:
+        raise UserError(
+            "--cpus-per-shard, --gpus-per-shard: only shards on Ray have them; "
+            "give --num-shards too"
+        )
 
 
 def make_trial(request: SingleRequest, init_params: torch.Tensor | None) -> Trial:
     """The trial that the settings describe."""
+    if any(name == "init_digest" for name, _ in request.overrides):
+        raise UserError("--set init_digest: give the file itself, as --init-model")
     settings = grid.defaults()
     grid.assign(settings, request.overrides)
     if init_params is not None:
@@ -88,21 +116,21 @@ def read_params(path: Path) -> torch.Tensor:
         raise UserError(f"--init-model: cannot read `{path}`: {error}") from None
     if "params" not in tensors:
         raise UserError(f"--init-model: `{path}` has no tensor `params`; it has {list(tensors)}")
-    return tensors["params"]
+    params = tensors["params"]
+    if not params.is_floating_point() or not params.isfinite().all():
+        raise UserError(f"--init-model: the params of `{path}` must be finite real numbers")
+    return params.float()
 
 
 @contextmanager
 def shards_of(request: SingleRequest, trial: Trial, population: Population) -> Iterator[Shards]:
     """Shards in this process, or on Ray if the request speaks of shards or of a cluster."""
-    if request.num_shards is None and request.address is None:
+    if not request.is_on_ray:
         torch.set_num_threads(1)
-        yield LocalShards(trial, population)
+        yield LocalShards(trial, population, memory=request.memory_per_shard or BLOCK_MEMORY)
         return
-    cli.quiet_ray()
-    from fedcome_ray import cluster  # imports Ray
+    from fedcome_ray import cluster
 
-    if request.address is not None:
-        cluster.check_address(request.address)
     with cluster.connected(request.address, Console(stderr=True)) as resources:
         layout = plan.lay_out(
             1,
@@ -151,7 +179,8 @@ def follow(run: TrialRun, tracker: Tracker, num_clients: int) -> None:
 
 def show_result(trial: Trial, folder: Path, out: Console) -> None:
     """The last round of a finished trial, and what produced it."""
-    result = read_result(folder) or {}
+    result = read_result(folder)
+    assert result is not None
     table = Table()
     table.add_column("metric")
     table.add_column("value", justify="right")
@@ -159,5 +188,4 @@ def show_result(trial: Trial, folder: Path, out: Console) -> None:
         table.add_row(name, f"{value:.4g}")
     cli.say(out, f"{trial.name} after {trial.rounds} rounds on {trial.data.dataset}")
     out.print(table)
-    commit = provenance()["commit"][:10]
-    cli.say(out, f"seed {trial.seed}, key {trial.key}, commit {commit}")
+    cli.say(out, f"seed {trial.seed}, key {trial.key}, commit {commits([result])}")

@@ -10,14 +10,17 @@ from fedcome_ray.trial import Line, read_lines
 MICROSECONDS = 1_000_000
 
 
-def write(path: Path, trials: Sequence[tuple[str, Path]]) -> Path:
+def write(folder: Path, name: str, trials: Sequence[tuple[str, Path]]) -> Path:
     """Write the rounds of trials, given by name and folder, as one timeline; where it is."""
     events: list[dict[str, Any]] = []
-    for number, (name, folder) in enumerate(trials):
-        events.append({"name": "process_name", "ph": "M", "pid": number, "args": {"name": name}})
-        for line in read_lines(folder):
+    for number, (trial, history) in enumerate(trials):
+        events.append({"name": "process_name", "ph": "M", "pid": number, "args": {"name": trial}})
+        for line in read_lines(history):
             events += _events(line, number)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    # The launches of one search share their name.
+    names = (f"{name}.json", *(f"{name}-{number}.json" for number in range(2, 10_000)))
+    path = next(folder / file for file in names if not (folder / file).exists())
     path.write_text(json.dumps({"traceEvents": events}))
     return path
 

@@ -6,6 +6,7 @@ One thread of the driver writes, in batches: a single metric costs SQLite as muc
 are found again by profile and trial key, and a round that one has already is not written twice.
 """
 
+import fcntl
 import logging
 import os
 import queue
@@ -13,17 +14,17 @@ import sqlite3
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.error import URLError
 
 from fedcome_ray.config import Trial
 from fedcome_ray.errors import UserError
 from fedcome_ray.grid import flatten
 from fedcome_ray.provenance import provenance
-from fedcome_ray.trial import Line, read_lines
+from fedcome_ray.trial import Line, read_lines, read_result
 from fedcome_ray.views import saved_view_tags
 
 FLUSH_SECONDS = 4.0
@@ -72,6 +73,24 @@ def _check_sqlite(uri: str, file: Path) -> None:
         ) from None
 
 
+@contextmanager
+def _alone_in(uri: str) -> Iterator[None]:
+    """MLflow makes its tables when a store is first opened; two processes at once ruin them."""
+    if not uri.startswith("sqlite:///"):
+        yield
+        return
+    with Path(f"{uri.removeprefix('sqlite:///')}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class _Task(NamedTuple):
+    """Work for the tracker's thread."""
+
+    do: Callable[[], object]
+    needs_store: bool = True
+
+
 class Tracker:
     """Writes what it is told to MLflow, in the background and in order."""
 
@@ -81,14 +100,14 @@ class Tracker:
         self.experiment_id = ""
         self.problem: str | None = None
         self._artifacts = artifacts
-        self._tags = {f"fedcome.{name}": value for name, value in {**tags, **provenance()}.items()}
+        self._tags = {f"fedcome.{name}": value for name, value in tags.items()}
         self._runs: dict[str, str] = {}  # trial key -> run id
         self._next_round: dict[str, int] = {}  # trial key -> the first round not yet written
         self._buffer: dict[Trial, list[Line]] = {}
         self._resting_until = 0.0
         self._ready = threading.Event()
-        self._work: queue.Queue[Callable[[], object] | None] = queue.Queue()
-        self._work.put(self._open)
+        self._work: queue.Queue[_Task | None] = queue.Queue()
+        self._work.put(_Task(self._open))
         self._thread = threading.Thread(target=self._main, name="tracking", daemon=True)
         self._thread.start()
 
@@ -98,29 +117,39 @@ class Tracker:
         if not self.experiment_id:
             raise UserError(f"--tracking-uri: cannot use `{self.uri}`: {self.problem}")
 
+    @property
+    def complaint(self) -> str | None:
+        """What went wrong with the store, for people."""
+        if self.problem is None:
+            return None
+        return (
+            f"MLflow: {self.problem}; nothing is lost, the same command mirrors the results again"
+        )
+
     def trial_started(self, trial: Trial) -> None:
-        self._work.put(lambda: self._run_id(trial))
+        self._work.put(_Task(lambda: self._run_id(trial)))
 
     def trial_advanced(self, trial: Trial, lines: Iterable[Line]) -> None:
         news = list(lines)
-        self._work.put(lambda: self._buffer.setdefault(trial, []).extend(news))
+        keep = _Task(lambda: self._buffer.setdefault(trial, []).extend(news), needs_store=False)
+        self._work.put(keep)
 
     def trial_ended(self, trial: Trial, status: str, folder: Path) -> None:
         """`status` is MLflow's: FINISHED, FAILED or KILLED."""
-        self._work.put(lambda: self._end(trial, status, folder))
+        self._work.put(_Task(lambda: self._end(trial, status, folder)))
 
     def mirror(self, trial: Trial, folder: Path) -> None:
         """Make sure that a trial finished in an earlier launch is in this store too."""
-        self._work.put(lambda: self._mirror(trial, folder))
+        self._work.put(_Task(lambda: self._mirror(trial, folder)))
 
     def launch_ended(
         self, params: Mapping[str, Any], metrics: Mapping[str, float], texts: Mapping[str, str]
     ) -> None:
-        self._work.put(lambda: self._log_launch(params, metrics, texts))
+        self._work.put(_Task(lambda: self._log_launch(params, metrics, texts)))
 
     def close(self) -> None:
         """Write what is left."""
-        self._work.put(self._flush)
+        self._work.put(_Task(self._flush))
         self._work.put(None)
         self._thread.join()
 
@@ -128,12 +157,15 @@ class Tracker:
         last_flush = time.monotonic()
         while True:
             try:
-                action = self._work.get(timeout=FLUSH_SECONDS)
+                task = self._work.get(timeout=FLUSH_SECONDS)
             except queue.Empty:
-                action = self._flush
-            if action is None:
+                task = _Task(self._flush)
+            if task is None:
                 return
-            self._attempt(action)
+            if task.needs_store:
+                self._attempt(task.do)
+            else:
+                task.do()
             if time.monotonic() - last_flush > FLUSH_SECONDS:
                 self._attempt(self._flush)
                 last_flush = time.monotonic()
@@ -163,33 +195,44 @@ class Tracker:
         logging.getLogger("alembic").setLevel(logging.ERROR)
         from mlflow import MlflowClient  # seconds to import, so here in the background
 
-        self._client = MlflowClient(self.uri)
-        found = self._client.get_experiment_by_name(self.experiment)
-        if found is None:
-            location = None if self.uri.startswith("http") else self._artifacts.as_uri()
-            # Without this kind, MLflow's page opens on its side for language models.
-            tags = {"mlflow.experimentKind": "custom_model_development", **saved_view_tags()}
-            self.experiment_id = self._client.create_experiment(self.experiment, location, tags)
-        else:
-            self.experiment_id = found.experiment_id
+        with _alone_in(self.uri):
+            self._client = MlflowClient(self.uri)
+            self.experiment_id = self._find_experiment() or self._create_experiment()
         self._ready.set()
 
-    def _run_id(self, trial: Trial) -> str:
+    def _find_experiment(self) -> str | None:
+        found = self._client.get_experiment_by_name(self.experiment)
+        if found is None:
+            return None
+        if found.lifecycle_stage == "deleted":  # on MLflow's page; new results bring it back
+            self._client.restore_experiment(found.experiment_id)
+        return str(found.experiment_id)
+
+    def _create_experiment(self) -> str:
+        location = None if self.uri.startswith("http") else self._artifacts.as_uri()
+        # Without this kind, MLflow's page opens on its side for language models.
+        tags = {"mlflow.experimentKind": "custom_model_development", **saved_view_tags()}
+        return str(self._client.create_experiment(self.experiment, location, tags))
+
+    def _run_id(self, trial: Trial, folder: Path | None = None) -> str:
         if trial.key not in self._runs:
-            run = self._find(trial.key) or self._create_run(trial)
+            run = self._find(trial.key) or self._create_run(trial, folder)
             history = self._client.get_metric_history(run.info.run_id, HIGH_WATER)
             self._next_round[trial.key] = max((m.step + 1 for m in history), default=0)
             self._client.update_run(run.info.run_id, status="RUNNING")
             self._runs[trial.key] = run.info.run_id
         return self._runs[trial.key]
 
-    def _create_run(self, trial: Trial) -> Any:
+    def _create_run(self, trial: Trial, folder: Path | None) -> Any:
+        result = read_result(folder) if folder is not None else None
+        producer = result["provenance"] if result is not None else provenance()
         tags = {
             **self._tags,
+            **{f"fedcome.{name}": value for name, value in producer.items()},
             "fedcome.kind": "trial",
             "fedcome.trial_key": trial.key,
             "mlflow.source.name": "fedcome_ray",
-            "mlflow.source.git.commit": provenance()["commit"],
+            "mlflow.source.git.commit": producer["commit"],
         }
         run = self._client.create_run(self.experiment_id, tags=tags, run_name=trial.name)
         self._log_params(run.info.run_id, flatten(trial.model_dump(mode="json")))
@@ -234,13 +277,15 @@ class Tracker:
     def _mirror(self, trial: Trial, folder: Path) -> None:
         found = self._find(trial.key)
         if found is None or found.info.status != "FINISHED":
+            self._run_id(trial, folder)
             self._buffer[trial] = read_lines(folder)
             self._end(trial, "FINISHED", folder)
 
     def _log_launch(
         self, params: Mapping[str, Any], metrics: Mapping[str, float], texts: Mapping[str, str]
     ) -> None:
-        tags = {**self._tags, "fedcome.kind": "launch"}
+        producer = {f"fedcome.{name}": value for name, value in provenance().items()}
+        tags = {**self._tags, **producer, "fedcome.kind": "launch"}
         name = f"launch {self._tags['fedcome.launch']}"
         run_id = self._client.create_run(self.experiment_id, tags=tags, run_name=name).info.run_id
         self._log_params(run_id, params)

@@ -11,7 +11,7 @@ import traceback
 from collections import defaultdict
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from ray import tune
@@ -106,7 +106,8 @@ class TrialActor(tune.Trainable):
         lines = run.advance(self._report_seconds)
         self._spent["checkpoint"] += run.checkpoint_seconds - checkpoints
         if self._system_metrics and lines:
-            lines[-1] = {**lines[-1], "metrics": {**lines[-1]["metrics"], **system_metrics()}}
+            used = system_metrics(self._cpu_seconds_before)
+            lines[-1] = {**lines[-1], "metrics": {**lines[-1]["metrics"], **used}}
         if run.is_finished:
             end = perf_counter()
             run.finish()
@@ -117,6 +118,7 @@ class TrialActor(tune.Trainable):
 
     def _open(self) -> TrialRun | None:
         """The trial, ready to go on; None if another process has finished it in the meantime."""
+        self._cpu_seconds_before = process_time()
         self._resources.enter_context(exclusive(self._folder))
         if read_result(self._folder) is not None:
             return None
@@ -161,12 +163,11 @@ def _news(
     }
 
 
-def system_metrics() -> dict[str, float]:
-    """What this process has used so far, and how busy its machine is."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
+def system_metrics(cpu_seconds_before: float) -> dict[str, float]:
+    """What this process has used for its trial, how large it ever was, how busy its machine is."""
     return {
-        "system/peak_memory_mb": used.ru_maxrss / 1024,
-        "system/cpu_seconds": used.ru_utime + used.ru_stime,
+        "system/peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "system/cpu_seconds": process_time() - cpu_seconds_before,
         "system/load": os.getloadavg()[0],
     }
 

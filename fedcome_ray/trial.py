@@ -36,6 +36,7 @@ from fedcome_ray.errors import ConfigError, FedcomeError, ShardError, UserError
 from fedcome_ray.federation import RoundRecord, Shards, run_round
 from fedcome_ray.models.model import Model
 from fedcome_ray.population import Population
+from fedcome_ray.provenance import provenance
 from fedcome_ray.server import Server
 from fedcome_ray.similarity import DenseTable
 from fedcome_ray.trial_tables import (
@@ -145,6 +146,7 @@ class TrialRun:
             "final": self.lines[-1]["metrics"],
             "params_sha256": hashlib.sha256(params.tobytes()).hexdigest(),
             "recoveries": self.recoveries,
+            "provenance": provenance(),
         }
         text = json.dumps(result, indent=2)
         checkpoint.replace(self.folder / RESULT, lambda path: path.write_text(text))

@@ -1,20 +1,22 @@
 """Run a grid of trials on Ray Tune: `python -m fedcome_ray.tune --grid NAME`."""
 
 import argparse
+import dataclasses
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedcome_ray import cli
+from fedcome_ray.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from fedcome_ray.config import Trial
-    from fedcome_ray.grid import Settings
     from fedcome_ray.launch import Request
+    from fedcome_ray.overlay import Overlay
 
 EXAMPLES = """\
 examples:
@@ -86,13 +88,21 @@ def _main(args: argparse.Namespace) -> int:
     methods.load_plugins(args.plugin)
     chosen = grid.load(args.grid)
     overrides = grid.parse_overrides(args.set)
-    trials = grid.expand(chosen, args.profile, overrides, overlay_of(args))
+    overlay = overlay_of(args)
+    trials = grid.expand(chosen, args.profile, overrides, overlay)
+    overlay.check_used()
     data_dir = cli.check_data_dir(args.data_dir)
     output = cli.check_output(args.output)
+
+    if args.best is not None and not args.best.absolute().parent.is_dir():
+        raise UserError(f"--best: there is no folder `{args.best.parent}`")
 
     space = search.parse_space(chosen.space)
     request = make_request(args, Path(args.grid).stem, trials, output, data_dir)
     if args.dry_run:
+        if args.search is not None:  # by candidates at random: others cost as much
+            candidates = search.candidates_at_random(trials, space, args.samples)
+            request = dataclasses.replace(request, trials=candidates)
         return dry_run(request, out)
     from fedcome_ray import cluster
     from fedcome_ray.launch import launch, show_results, write_best
@@ -111,12 +121,11 @@ def _main(args: argparse.Namespace) -> int:
         return max(outcome.exit_code for outcome in outcomes)
 
 
-def overlay_of(args: argparse.Namespace) -> "Callable[[Settings], None]":
+def overlay_of(args: argparse.Namespace) -> "Overlay":
     """What `--overlay` does to the settings of a trial."""
     from fedcome_ray import overlay
 
-    rules = overlay.load(args.overlay) if args.overlay else []
-    return lambda settings: overlay.apply(rules, settings)
+    return overlay.Overlay(overlay.load(args.overlay) if args.overlay else [])
 
 
 def make_request(
@@ -128,8 +137,11 @@ def make_request(
 ) -> "Request":
     """The launch that the arguments ask for."""
     cli.quiet_ray()
-    from fedcome_ray.launch import Request  # imports Ray
+    from fedcome_ray import cluster  # imports Ray
+    from fedcome_ray.launch import Request
 
+    if args.address is not None:
+        cluster.check_address(args.address)
     return Request(
         grid_name=grid_name,
         profile=args.profile,

@@ -37,6 +37,7 @@ class Entry(NamedTuple):
 
     config: type[Hyperparameters]
     build: Callable[[Any], AnyMethod]
+    digest: str | None = None  # of a plugin's code, which its author will change
 
 
 REGISTRY: dict[str, Entry] = {
@@ -63,6 +64,11 @@ def build(config: Hyperparameters) -> AnyMethod:
     return REGISTRY[name_of(config)].build(config)
 
 
+def digest_of(config: Hyperparameters) -> str | None:
+    """Of the code of a method that comes from a plugin."""
+    return REGISTRY[name_of(config)].digest
+
+
 def load_plugins(files: Iterable[str]) -> None:
     """Make the methods of users' files, and of installed packages, known by name."""
     for origin, module in plugins.modules(files):
@@ -78,7 +84,7 @@ def load_plugins(files: Iterable[str]) -> None:
         name = config.model_fields["name"].default
         if name in REGISTRY and REGISTRY[name].config is not config:
             raise UserError(f"{origin}: takes the name `{name}`, which another method has")
-        REGISTRY[name] = Entry(config, module.build)
+        REGISTRY[name] = Entry(config, module.build, plugins.digest(module))
 
 
 def _is_config(item: object, module: ModuleType) -> bool:

@@ -1,5 +1,6 @@
 """Methods that live outside this package: in a user's file or in an installed package."""
 
+import hashlib
 import importlib.util
 import sys
 import traceback
@@ -25,6 +26,11 @@ def modules(files: Iterable[str]) -> Iterator[tuple[str, ModuleType]]:
     for file in files:
         origin = f"--plugin {file}"
         yield origin, _import_file(Path(file), origin)
+
+
+def digest(module: ModuleType) -> str:
+    """SHA-256 of a module's file."""
+    return hashlib.sha256(Path(module.__file__ or "").read_bytes()).hexdigest()
 
 
 def _import_file(path: Path, origin: str) -> ModuleType:

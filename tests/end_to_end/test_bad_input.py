@@ -29,6 +29,8 @@ GRID = ["--grid", "partial_participation"]
         ([*GRID, "--set", "model.name=conv4"], "conv4"),
         ([*GRID, "--plugin", "nowhere.py"], "nowhere.py"),
         ([*GRID, "--data-dir", "/nowhere"], "--data-dir: cannot read `/nowhere`"),
+        ([*GRID, "--best", "nowhere/best.yaml"], "--best: there is no folder `nowhere`"),
+        ([*GRID, "--set", "local.lr=1e300"], "local.lr: input should be less than or equal to"),
         ([*GRID, "--address", "127.0.0.1:1"], "nothing listens at `127.0.0.1:1`"),
         ([*GRID, "--address", "here"], "expected HOST:PORT or `auto`, got `here`"),
         ([*GRID, "--tracking-uri", "http://127.0.0.1:1"], "no MLflow server answers"),
@@ -52,6 +54,13 @@ def test_an_output_folder_that_takes_no_files_is_refused(
     (tmp_path / "file").write_text("")
     assert tune.main([*GRID, "--output", str(tmp_path / "file" / "results")]) == 2
     assert "--output: cannot write to" in capsys.readouterr().err
+
+
+def test_an_output_folder_that_no_store_can_have_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tune.main([*GRID, "--dry-run", "--output", str(tmp_path / "a%20b")]) == 2
+    assert "something like `%20`" in capsys.readouterr().err
 
 
 def test_a_broken_grid_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from fedcome_ray.trial import read_lines
 from tests.end_to_end.commands import run, start
@@ -54,7 +54,8 @@ def test_a_finished_trial_is_shown_and_not_run_again(first: tuple[Any, Path]) ->
     said, folder = first
     before = (folder / "result.json").stat().st_mtime_ns
     settings = ["--set", "local.epochs=3", "--set", "local.lr=0.2", "--set", "rounds=6"]
-    assert run_trial(folder.parents[1], *settings).stdout == said.stdout
+    again = run_trial(folder.parents[1], *settings).stdout
+    assert again == f"finished earlier, nothing is run\n{said.stdout}"
     assert (folder / "result.json").stat().st_mtime_ns == before
 
 
@@ -69,6 +70,14 @@ def test_training_goes_on_from_a_given_model(first: tuple[Any, Path], tmp_path: 
         for folder in (first[1], folder_of(tmp_path))
     ]
     assert finals[0] == finals[1]
+
+
+@pytest.mark.parametrize("values", [np.full(1210, np.nan, np.float32), np.ones(1210, np.int64)])
+def test_a_model_that_is_no_finite_numbers_is_refused(values: Any, tmp_path: Path) -> None:
+    save_file({"params": values}, tmp_path / "model.safetensors")
+    said = run_trial(tmp_path / "out", "--init-model", str(tmp_path / "model.safetensors"))
+    assert said.returncode == 2
+    assert "must be finite real numbers" in said.stderr
 
 
 def test_a_model_of_another_shape_is_refused(first: tuple[Any, Path], tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ untimed = settings(deadline=None)  # machines that run tests are shared
 
 
 def build(name: str, **settings: Any) -> Any:
-    config, build = REGISTRY[name]
+    config, build, _ = REGISTRY[name]
     return build(config(**settings))
 
 

@@ -34,6 +34,27 @@ class TestAssign:
         settings = {"method": {"name": "fedprox", "mu": 0.1}}
         assert assigned(settings, ("method.name", "fedavg")) == {"method": {"name": "fedavg"}}
 
+    def test_the_order_of_a_choice_and_its_settings_does_not_matter(self) -> None:
+        values = [
+            ("data.partition.classes", 3),
+            ("method.mu", 0.1),
+            ("data.partition.name", "classes_per_client"),
+            ("method.name", "fedprox"),
+            ("data.dataset", "digits"),
+        ]
+        expected = {
+            "method": {"name": "fedprox", "mu": 0.1},
+            "data": {
+                "dataset": "digits",
+                "partition": {"name": "classes_per_client", "classes": 3},
+            },
+        }
+        assert assigned({}, *values) == assigned({}, *reversed(values)) == expected
+
+    def test_what_yaml_makes_of_an_unquoted_name_is_refused(self) -> None:
+        with pytest.raises(ConfigError, match="`True` is not the name of a setting"):
+            assign({}, [(True, 3)])  # type: ignore[list-item]
+
     def test_the_same_name_keeps_its_settings(self) -> None:
         settings = {"method": {"name": "fedprox", "mu": 0.1}}
         assert assigned(settings, ("method.name", "fedprox"))["method"]["mu"] == 0.1
@@ -85,6 +106,20 @@ class TestExpand:
         cases = [{"rounds": 1, "seed": 0}, {"rounds": 2, "seed": 1}]
         trials = expand(grid_of(axes={"case": cases}), "quick", [("rounds", 9)])
         assert [trial.rounds for trial in trials] == [9, 9]
+
+    def test_a_choice_that_the_grid_has_selects_its_points(self) -> None:
+        methods = [{"name": "fedavg"}, {"name": "fedprox", "mu": 0.3}, {"name": "feddyn"}]
+        trials = expand(grid_of(axes={"method": methods}), "quick", [("method.name", "fedprox")])
+        assert [trial.method.model_dump() for trial in trials] == [{"name": "fedprox", "mu": 0.3}]
+
+    def test_a_choice_that_the_grid_has_not_is_made_everywhere(self) -> None:
+        chosen = grid_of(axes={"method": [{"name": "fedavg"}], "seed": [0, 1]})
+        trials = expand(chosen, "quick", [("method.name", "fedprox")])
+        assert [trial.method.model_dump()["name"] for trial in trials] == ["fedprox"] * 2
+
+    def test_a_grid_does_not_start_from_a_file(self) -> None:
+        with pytest.raises(GridError, match="init_digest: only"):
+            expand(grid_of(), "quick", [("init_digest", "abc")])
 
     def test_points_that_an_override_makes_equal_are_one_trial(self) -> None:
         axes = {"method": [{"name": "fedprox", "mu": 0.1}, {"name": "fedprox", "mu": 1.0}]}

@@ -30,6 +30,34 @@ def test_the_best_setting_is_that_with_the_best_mean_over_seeds() -> None:
     assert rule.evidence["trials"] == [trials[2].key, trials[3].key]
 
 
+def test_failing_where_it_is_hard_does_not_make_a_setting_better() -> None:
+    partition = {"name": "classes_per_client"}
+    trials = [
+        parse_trial(
+            {
+                "method": {"name": "fedprox", "mu": mu},
+                "data": {"dataset": "digits", "partition": partition | {"classes": classes}},
+            }
+        )
+        for mu in (0.1, 0.01)
+        for classes in (2, 4)
+    ]
+    finished = dict(zip([t.key for t in trials], [0.9, 0.96, None, 0.94], strict=True))
+    (rule,) = overlay.best(trials, {key: a for key, a in finished.items() if a is not None})
+    assert rule.set == {"method.mu": 0.1}
+    assert rule.evidence["seeds"] == 1
+
+
+def test_rules_for_something_else_are_refused() -> None:
+    rules = [overlay.Rule(when={"data.dataset": "mnist"}, set={"method.mu": 1.0})]
+    unused = overlay.Overlay(rules)
+    unused({"data": {"dataset": "digits"}, "method": {"name": "fedprox"}})
+    with pytest.raises(GridError, match=r"no trial of the grid is one of .*mnist"):
+        unused.check_used()
+    unused({"data": {"dataset": "mnist"}, "method": {"name": "fedprox"}})
+    unused.check_used()
+
+
 def test_settings_of_local_training_are_tuned_too() -> None:
     trials = [parse_trial({"local": {"lr": lr}}) for lr in (0.1, 0.2)]
     (rule,) = overlay.best(trials, {trials[0].key: 0.3, trials[1].key: 0.4})
@@ -64,7 +92,7 @@ def test_an_overlay_survives_its_file_and_changes_only_what_fits(tmp_path: Path)
         }
     )
     plain = grid.expand(chosen, "quick")
-    changed = grid.expand(chosen, "quick", (), lambda settings: overlay.apply(rules, settings))
+    changed = grid.expand(chosen, "quick", (), overlay.Overlay(rules))
     assert changed[0] == plain[0]
     assert changed[1].method.model_dump()["mu"] == 0.1
 
@@ -77,10 +105,11 @@ def test_a_file_that_is_no_overlay_is_refused(content: str, says: str, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "values", [{}, {"low": 1.0, "high": 0.5}, {"low": 0.0, "high": 1.0, "log": True}]
+    "values",
+    [{}, {"low": 1.0, "high": 0.5}, {"low": 0.0, "high": 1.0, "log": True}, {"choices": []}],
 )
 def test_a_range_that_is_none_is_refused(values: dict[str, Any]) -> None:
-    with pytest.raises(GridError, match="range needs"):
+    with pytest.raises(GridError, match=r"range needs|at least one"):
         search.parse_space({"fedprox": {"method.mu": values}})
 
 
@@ -97,6 +126,20 @@ def test_random_candidates_lie_in_their_ranges_and_are_the_same_again() -> None:
     assert all(1e-4 <= mu <= 1.0 for mu in mus)
     assert sum(mu < 1e-2 for mu in mus) > 10  # logarithmic, so not all are large
     assert candidates == search.at_random(fedprox(0.01), space["fedprox"], 50)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "milestones"), [(5, [1, 3]), (9, [1, 3]), (30, [4, 12]), (500, [56, 168])]
+)
+def test_the_worse_are_stopped_after_a_ninth_and_a_third_of_the_rounds(
+    rounds: int, milestones: list[int]
+) -> None:
+    from fedcome_ray.launch import early_stopping
+
+    scheduler = early_stopping([parse_trial({"rounds": rounds})])
+    (bracket,) = scheduler._brackets
+    reached = sorted(milestone for milestone, _ in bracket._rungs if milestone < rounds)
+    assert reached == milestones
 
 
 def test_a_grid_without_ranges_for_its_methods_is_refused() -> None:

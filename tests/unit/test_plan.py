@@ -21,6 +21,14 @@ def test_a_layout_asks_for_no_more_than_there_is(cpus: int, num_trials: int) -> 
     assert layout.concurrent <= num_trials
 
 
+@pytest.mark.parametrize("num_trials", [1, 2, 3, 4])
+def test_few_trials_run_all_at_once_whatever_the_number_of_cores(num_trials: int) -> None:
+    for cpus in range(num_trials, 257):
+        layout = lay_out(num_trials, cpus, gpus=0)
+        assert cores_of(layout) <= cpus + 1e-9, cpus
+        assert layout.concurrent == num_trials, cpus
+
+
 def test_many_trials_get_one_core_each() -> None:
     layout = lay_out(56, cpus=8, gpus=0)
     assert (layout.machine.num_shards, layout.concurrent) == (1, 8)

@@ -84,6 +84,16 @@ def test_a_loaded_method_can_be_an_axis_of_a_grid(write: Write) -> None:
     assert len({trial.key for trial in trials}) == 4
 
 
+def test_an_edited_plugin_makes_another_trial(write: Write) -> None:
+    settings = {"method": {"name": "momentum"}}
+    methods.load_plugins([write(EXAMPLE)])
+    before = parse_trial(settings).key
+    assert parse_trial(settings).key == before
+    del sys.modules["fedcome_ray_plugin_momentum"], methods.REGISTRY["momentum"]
+    methods.load_plugins([write(f"{EXAMPLE}\n# edited\n")])
+    assert parse_trial(settings).key != before
+
+
 def test_the_settings_of_a_loaded_method_are_validated(write: Write) -> None:
     methods.load_plugins([write(EXAMPLE)])
     with pytest.raises(UserError, match=r"beta.*number"):

@@ -15,7 +15,7 @@ def test_phases_follow_each_other_and_end_with_their_round(tmp_path: Path) -> No
     for folder in folders:
         folder.mkdir()
         (folder / "rounds.jsonl").write_text(json.dumps(line) + "\n")
-    path = trace.write(tmp_path / "traces" / "t.json", [("same name", f) for f in folders])
+    path = trace.write(tmp_path / "traces", "t", [("same name", f) for f in folders])
     events = json.loads(path.read_text())["traceEvents"]
     own = [event for event in events if event["pid"] == 1 and event["ph"] == "X"]
     spans = [(event["name"], event["ts"] / 1e6, event["dur"] / 1e6) for event in own]

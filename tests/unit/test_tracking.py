@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -222,6 +224,68 @@ def test_a_store_that_recovers_gets_what_it_missed(
     tracker.close()
     assert tracker.problem == "file is not a database"
     assert steps(database) == [0, 1]
+
+
+def test_rounds_told_while_the_store_rests_are_not_lost(
+    open_tracker: Open, database: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracking, "FLUSH_SECONDS", 0.05)
+    monkeypatch.setattr(tracking, "REST_SECONDS", 0.5)
+    tracker = open_tracker()
+    tracker.check_open()
+    content = damage(database)
+    tracker.trial_advanced(TRIAL, [line(0)])
+    end = time.monotonic() + 30
+    while tracker.problem is None and time.monotonic() < end:
+        time.sleep(0.05)
+    database.write_bytes(content)
+    tracker.trial_advanced(TRIAL, [line(1), line(2)])  # it rests
+    time.sleep(1.0)
+    tracker.trial_advanced(TRIAL, [line(3)])
+    tracker.trial_ended(TRIAL, "FINISHED", folder)
+    tracker.close()
+    assert steps(database) == [0, 1, 2, 3]
+
+
+def test_an_experiment_deleted_on_mlflows_page_comes_back(
+    open_tracker: Open, database: Path, folder: Path
+) -> None:
+    first = open_tracker()
+    first.check_open()
+    first.close()
+    client_of(database).delete_experiment(first.experiment_id)
+    second = open_tracker()
+    second.mirror(TRIAL, folder)
+    second.close()
+    assert second.problem is None
+    assert steps(database) == [0, 1, 2, 3]
+
+
+def test_a_mirrored_run_says_what_produced_the_result(
+    open_tracker: Open, database: Path, folder: Path
+) -> None:
+    (folder / "result.json").write_text(json.dumps({"provenance": {"commit": "an earlier one"}}))
+    tracker = open_tracker()
+    tracker.mirror(TRIAL, folder)
+    tracker.close()
+    assert runs(database)[0].data.tags["fedcome.commit"] == "an earlier one"
+
+
+def test_several_processes_can_make_one_store(tmp_path: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from fedcome_ray.tracking import Tracker
+folder = Path(sys.argv[1])
+tracker = Tracker(f"sqlite:///{folder / 'mlflow.db'}", "small", folder, {"profile": "quick"})
+tracker.check_open()
+tracker.close()
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    for process in processes:
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 0, said
 
 
 def test_a_store_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:

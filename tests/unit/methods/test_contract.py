@@ -24,7 +24,7 @@ COHORT = (1, 2, 4, 5, 8)
 
 @pytest.fixture(params=sorted(methods.REGISTRY))
 def method(request: pytest.FixtureRequest) -> AnyMethod:
-    config, build = methods.REGISTRY[request.param]
+    config, build, _ = methods.REGISTRY[request.param]
     return build(config())
 
 

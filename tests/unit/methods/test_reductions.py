@@ -18,7 +18,7 @@ COHORT = (0, 1, 2, 3, 4, 5)
 
 
 def build(name: str, **settings: Any) -> Any:
-    config, build = REGISTRY[name]
+    config, build, _ = REGISTRY[name]
     return build(config(**settings))
 
 
