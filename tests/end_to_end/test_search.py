@@ -74,3 +74,6 @@ def test_asha_stops_the_worse_settings_early(grid: Path, tmp_path: Path) -> None
     assert len(rounds) == 9
     assert rounds[best_rate(tmp_path)] == ROUNDS
     assert min(rounds.values()) < ROUNDS
+
+    assert search(grid, "asha", samples=9).returncode == 0
+    assert rounds_by_rate(tmp_path) == rounds  # what was stopped stays so
