@@ -4,6 +4,7 @@
     rounds.jsonl             one line for each round: cohort, metrics, seconds
     checkpoint.safetensors   everything that the next round needs
     trial.log                what went wrong, if something did
+    stopped                  empty; a search stopped the trial early
     model.safetensors        the final params, when finished
     clients.parquet          every client's results in every evaluated round, when finished
     population.parquet       every client's examples and classes, when finished
