@@ -13,6 +13,7 @@ from fedcome_ray.grid import flatten
 
 Cells = dict[tuple[str, ...], dict[str, list[float]]]
 KINDS = ("method", "sampler", "model")
+TELLING = ("method", "sampler", "data.dataset")  # looked at first
 
 
 def result_table(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> Group:
@@ -39,12 +40,23 @@ def _point(trial: Trial) -> dict[str, str]:
 
 
 def _layout(points: list[dict[str, str]]) -> tuple[list[str], str | None]:
-    """The settings that vary: as rows, and the last one without a name of its own as columns."""
-    names = {name: None for point in points for name in point}
-    varying = [name for name in names if len({point.get(name) for point in points}) > 1]
-    plain = [name for name in varying if name not in KINDS]
+    """The settings that tell trials apart: as rows, and the last one that is no kind as columns.
+
+    What goes without saying is left out: a dataset's own settings vary with the dataset.
+    """
+    names = dict.fromkeys(TELLING) | {name: None for point in points for name in point}
+    telling: list[str] = []
+    for name in [*(name for name in names if name != "model"), "model"]:
+        if _count(points, [*telling, name]) > _count(points, telling):
+            telling.append(name)
+    plain = [name for name in telling if name not in KINDS]
     column = plain[-1] if plain and all(plain[-1] in point for point in points) else None
-    return [name for name in varying if name != column] or ["method"], column
+    return [name for name in telling if name != column] or ["method"], column
+
+
+def _count(points: list[dict[str, str]], names: list[str]) -> int:
+    """How many points can be told apart by these settings."""
+    return len({tuple(point.get(name) for name in names) for point in points})
 
 
 def _render(cells: Cells, rows: list[str], column_name: str | None) -> Group:

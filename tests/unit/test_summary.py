@@ -43,6 +43,16 @@ def test_the_last_varying_number_makes_the_columns() -> None:
     assert cells(trials, accuracy) == [["fedavg", "10.00", "20.00"], ["fedcome", "10.00", "20.00"]]
 
 
+def test_what_a_dataset_brings_with_it_needs_no_columns() -> None:
+    cases = [
+        {"data": {"dataset": "digits"}, "model": {"name": "mlp"}},
+        {"data": {"dataset": "synthetic"}, "model": {"name": "logistic"}, "local.lr": 0.01},
+    ]
+    trials = expand(case=cases, method=METHODS)
+    accuracy = {trial.key: number / 10 for number, trial in enumerate(trials)}
+    assert cells(trials, accuracy) == [["fedavg", "0.00", "20.00"], ["fedcome", "10.00", "30.00"]]
+
+
 def test_what_is_not_finished_is_a_dash_and_not_a_zero() -> None:
     trials = expand(method=METHODS)
     assert cells(trials, {trials[0].key: 0.5}) == [["fedavg", "50.00"], ["fedcome", "-"]]
