@@ -50,6 +50,7 @@ def connected(address: str | None, console: Console) -> Iterator[Bundle]:
     if ray.is_initialized():
         yield ray.cluster_resources()
         return
+    console.print("starting Ray ..." if address is None else f"joining Ray at {address} ...")
     _connect(address)
     is_over = threading.Event()
 

@@ -137,7 +137,6 @@ def launch(request: Request, out: Console, console: Console) -> Outcome:
                 if request.result(trial) is not None:
                     tracker.mirror(trial, request.folder(trial))
             if pending:
-                console.print("starting Ray ...")
                 with cluster.connected(request.address, console):
                     tracker.check_open()
                     run_trials(request, pending, populations, tracker, console, outcome)
