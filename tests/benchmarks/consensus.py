@@ -304,9 +304,11 @@ def _duration(seconds: float) -> str:
 
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 0, 0, 1))
     for column in rows[0]:
-        table.add_column(column, justify="right")
+        table.add_column(
+            column.replace(" ", "\n"), justify="right", vertical="bottom", no_wrap=True
+        )
     for row in rows:
         table.add_row(*(str(value) for value in row.values()))
     return table
