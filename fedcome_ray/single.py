@@ -66,13 +66,14 @@ def run_single(request: SingleRequest, out: Console) -> None:
     folder = request.output / "trials" / trial.folder_name
     with ExitStack() as stack:
         stack.enter_context(exclusive(folder))
-        # MLflow opens in the background while Ray and the shards start.
-        tracker = stack.enter_context(closing(tracker_of(request)))
         if read_result(folder) is not None:
             cli.say(out, "finished earlier, nothing is run")
+            tracker = stack.enter_context(closing(tracker_of(request)))
             tracker.mirror(trial, folder)
         else:
             shards = stack.enter_context(shards_of(request, trial, population))
+            # MLflow takes seconds to open: in the background, but not beside shards that start.
+            tracker = stack.enter_context(closing(tracker_of(request)))
             run = TrialRun(trial, population, shards, folder, init_params)
             follow(run, tracker, population.num_clients)
         tracker.check_open()
