@@ -81,6 +81,9 @@ def load(name_or_path: str) -> Grid:
         raise GridError(f"{path.name} is not a grid:\n{explain(error, Grid)}") from None
 
 
+SELECTING = ("method.name", "sampler.name", "data.dataset")
+
+
 def expand(
     grid: Grid,
     profile: str,
@@ -89,8 +92,8 @@ def expand(
 ) -> list[Trial]:
     """All trials of a profile, each once, in the order of the axes.
 
-    An override that chooses, like `method.name=fedprox`, selects the points of the grid that have
-    this choice; if none has, it is made at all of them.
+    An override of what a grid compares, like `method.name=fedprox`, selects the points that have
+    it already; if none has, it is made at all of them.
     """
     if profile not in grid.profiles:
         raise GridError(
@@ -108,7 +111,7 @@ def expand(
         assign(settings, zip(axes, values, strict=True))
         points.append(settings)
     for name, value in overrides:
-        if _is_choice(name):
+        if name in SELECTING:
             points = [p for p in points if flatten(p).get(name) == value] or points
     trials: dict[str, Trial] = {}
     for number, settings in enumerate(points, start=1):
@@ -158,9 +161,9 @@ def assign(settings: Settings, values: Iterable[tuple[str, Any]]) -> None:
         place[last] = copy.deepcopy(value)
 
 
-def _precedence(name: str) -> tuple[bool, int]:
-    """Choices first, the outer ones before those inside them."""
-    return not _is_choice(name), name.count(".")
+def _precedence(name: str) -> tuple[int, bool]:
+    """The outer before what is inside it, and on each level choices first."""
+    return name.count("."), not _is_choice(name)
 
 
 def _is_choice(name: str) -> bool:

@@ -79,7 +79,9 @@ def _alone_in(uri: str) -> Iterator[None]:
     if not uri.startswith("sqlite:///"):
         yield
         return
-    with Path(f"{uri.removeprefix('sqlite:///')}.lock").open("w") as file:
+    lock = Path(f"{uri.removeprefix('sqlite:///')}.lock")
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

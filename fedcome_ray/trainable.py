@@ -19,7 +19,7 @@ from ray import tune
 from fedcome_ray import device, methods
 from fedcome_ray.cluster import RayShards, ShardPool, SharedPopulation
 from fedcome_ray.config import Trial
-from fedcome_ray.errors import FedcomeError
+from fedcome_ray.errors import FedcomeError, UserError
 from fedcome_ray.federation import LocalShards, Shards
 from fedcome_ray.plan import Machine
 from fedcome_ray.population import Population
@@ -89,6 +89,7 @@ class TrialActor(tune.Trainable):
         """Take a trial without touching its folder: Tune may hand it to another actor instead."""
         self._leave()  # one that Tune stopped early
         self._trial = Trial.model_validate(config["spec"]["trial"])
+        self._expected_key = config["spec"]["key"]
         self._folder = self._trials_folder / self._trial.folder_name
         self._last_answer = perf_counter()
 
@@ -119,6 +120,8 @@ class TrialActor(tune.Trainable):
     def _open(self) -> TrialRun | None:
         """The trial, ready to go on; None if another process has finished it in the meantime."""
         self._cpu_seconds_before = process_time()
+        if self._trial.key != self._expected_key:
+            raise UserError("the code of its plugin is not that with which the launch began")
         self._resources.enter_context(exclusive(self._folder))
         if read_result(self._folder) is not None:
             return None

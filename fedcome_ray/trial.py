@@ -302,6 +302,9 @@ def read_result(folder: Path) -> dict[str, Any] | None:
         result: dict[str, Any] = json.loads(path.read_text(errors="replace"))
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); delete it to run the trial again") from None
+    missing = {"final", "provenance"} - result.keys()
+    if missing:
+        raise UserError(f"{path} lacks {sorted(missing)}; delete it to run the trial again")
     return result
 
 

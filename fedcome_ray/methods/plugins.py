@@ -28,9 +28,12 @@ def modules(files: Iterable[str]) -> Iterator[tuple[str, ModuleType]]:
         yield origin, _import_file(Path(file), origin)
 
 
-def digest(module: ModuleType) -> str:
-    """SHA-256 of a module's file."""
-    return hashlib.sha256(Path(module.__file__ or "").read_bytes()).hexdigest()
+def digest(module: ModuleType) -> str | None:
+    """SHA-256 of a module's code, wherever it was loaded from; None if that cannot be read."""
+    loader: Any = module.__spec__.loader if module.__spec__ else None
+    if not hasattr(loader, "get_data") or module.__file__ is None:
+        return None
+    return hashlib.sha256(loader.get_data(module.__file__)).hexdigest()
 
 
 def _import_file(path: Path, origin: str) -> ModuleType:

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from pydantic import PositiveFloat, ValidationError
 
 from fedcome_ray.config import LocalConfig, Trial, parse_trial
 from fedcome_ray.errors import ConfigError
+from fedcome_ray.hyperparameters import Hyperparameters
 
 SETTINGS: dict[str, Any] = {
     "data": {"dataset": "digits", "num_clients": 20},
@@ -127,6 +129,18 @@ def test_a_mistake_is_named_by_field_value_and_what_is_allowed(
     with pytest.raises(ConfigError) as error:
         parse_trial(settings)
     assert says in str(error.value)
+
+
+def test_a_truth_value_is_refused_only_where_a_number_is_wanted() -> None:
+    class Settings(Hyperparameters):
+        number: PositiveFloat | None = None
+        clip: Literal["auto", True, False] = "auto"
+        switch: bool | None = None
+        anything: Any = None
+
+    assert Settings(clip=True, switch=False, anything=True).clip is True
+    with pytest.raises(ValidationError, match="`number` is no truth value"):
+        Settings(number=True)
 
 
 def test_all_mistakes_are_named_at_once() -> None:

@@ -51,6 +51,11 @@ class TestAssign:
         }
         assert assigned({}, *values) == assigned({}, *reversed(values)) == expected
 
+    def test_a_choice_inside_something_given_as_a_whole_is_kept(self) -> None:
+        values = [("data.partition.name", "iid"), ("data", {"dataset": "digits"})]
+        expected = {"data": {"dataset": "digits", "partition": {"name": "iid"}}}
+        assert assigned({}, *values) == assigned({}, *reversed(values)) == expected
+
     def test_what_yaml_makes_of_an_unquoted_name_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="`True` is not the name of a setting"):
             assign({}, [(True, 3)])  # type: ignore[list-item]
@@ -116,6 +121,14 @@ class TestExpand:
         chosen = grid_of(axes={"method": [{"name": "fedavg"}], "seed": [0, 1]})
         trials = expand(chosen, "quick", [("method.name", "fedprox")])
         assert [trial.method.model_dump()["name"] for trial in trials] == ["fedprox"] * 2
+
+    def test_a_model_is_no_selection(self) -> None:
+        models = [{"name": "mlp"}, {"name": "logistic"}]
+        chosen = grid_of(axes={"model": models, "seed": [0]})
+        assert len(expand(chosen, "quick", [("model.name", "logistic")])) == 1
+        cases = [{"seed": 0, "model": models[0]}, {"seed": 1, "model": models[1]}]
+        trials = expand(grid_of(axes={"case": cases}), "quick", [("model.name", "mlp")])
+        assert [trial.seed for trial in trials] == [0, 1]
 
     def test_a_grid_does_not_start_from_a_file(self) -> None:
         with pytest.raises(GridError, match="init_digest: only"):

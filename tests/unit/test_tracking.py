@@ -264,7 +264,8 @@ def test_an_experiment_deleted_on_mlflows_page_comes_back(
 def test_a_mirrored_run_says_what_produced_the_result(
     open_tracker: Open, database: Path, folder: Path
 ) -> None:
-    (folder / "result.json").write_text(json.dumps({"provenance": {"commit": "an earlier one"}}))
+    earlier = {"final": {}, "provenance": {"commit": "an earlier one"}}
+    (folder / "result.json").write_text(json.dumps(earlier))
     tracker = open_tracker()
     tracker.mirror(TRIAL, folder)
     tracker.close()
