@@ -72,13 +72,19 @@ def load(name_or_path: str) -> Grid:
                 f"--grid: there is no grid `{name_or_path}`; {allowed}, or a .yaml path"
             )
     try:
-        return Grid.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise GridError(f"--grid: cannot read `{path}`: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise GridError(f"{path.name} is not valid YAML: {error}") from None
+        return Grid.model_validate(read_yaml(path, "--grid"))
     except ValidationError as error:
         raise GridError(f"{path.name} is not a grid:\n{explain(error, Grid)}") from None
+
+
+def read_yaml(path: Path, option: str) -> Any:
+    """The content of a file that an option of the command line names."""
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise GridError(f"{option}: cannot read `{path}`: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise GridError(f"{option}: {path.name} is not valid YAML: {error}") from None
 
 
 SELECTING = ("method.name", "sampler.name", "data.dataset")

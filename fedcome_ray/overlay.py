@@ -19,7 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from fedcome_ray.config import Trial, explain
 from fedcome_ray.errors import GridError
-from fedcome_ray.grid import Settings, assign, flatten
+from fedcome_ray.grid import Settings, assign, flatten, read_yaml
 from fedcome_ray.hyperparameters import Hyperparameters
 
 TUNED = ("method.", "local.")
@@ -37,12 +37,7 @@ class Rule(Hyperparameters):
 def load(path: Path) -> list[Rule]:
     """Read and check an overlay file."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return TypeAdapter(list[Rule]).validate_python(content)
-    except OSError as error:
-        raise GridError(f"--overlay: cannot read `{path}`: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise GridError(f"--overlay: `{path}` is not valid YAML: {error}") from None
+        return TypeAdapter(list[Rule]).validate_python(read_yaml(path, "--overlay"))
     except ValidationError as error:
         raise GridError(f"--overlay: `{path}` is not an overlay:\n{explain(error, Rule)}") from None
 

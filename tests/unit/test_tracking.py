@@ -99,6 +99,12 @@ def track(tracker: Tracker, trial: Trial, *rounds: int) -> None:
     tracker.trial_advanced(trial, [line(number) for number in rounds])
 
 
+def wait_for_problem(tracker: Tracker) -> None:
+    end = time.monotonic() + 30
+    while tracker.problem is None and time.monotonic() < end:
+        time.sleep(0.05)
+
+
 def test_a_trial_is_a_run_with_its_settings_metrics_and_files(
     open_tracker: Open, database: Path, folder: Path
 ) -> None:
@@ -217,9 +223,7 @@ def test_a_store_that_recovers_gets_what_it_missed(
     tracker.check_open()
     content = damage(database)
     tracker.trial_advanced(TRIAL, [line(0), line(1)])
-    end = time.monotonic() + 30
-    while tracker.problem is None and time.monotonic() < end:
-        time.sleep(0.05)
+    wait_for_problem(tracker)
     database.write_bytes(content)
     tracker.close()
     assert tracker.problem == "file is not a database"
@@ -235,9 +239,7 @@ def test_rounds_told_while_the_store_rests_are_not_lost(
     tracker.check_open()
     content = damage(database)
     tracker.trial_advanced(TRIAL, [line(0)])
-    end = time.monotonic() + 30
-    while tracker.problem is None and time.monotonic() < end:
-        time.sleep(0.05)
+    wait_for_problem(tracker)
     database.write_bytes(content)
     tracker.trial_advanced(TRIAL, [line(1), line(2)])  # it rests
     time.sleep(1.0)
