@@ -4,14 +4,17 @@ The file is in the safetensors format: reading one cannot execute code.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+
+from fedcome_ray.arrays import aligned
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -32,18 +35,20 @@ def rebuild(template: Any, arrays: Arrays, name: str) -> Any:
         return type(template)(*(rebuild(leaf, arrays, f"{name}.{field}") for field, leaf in fields))
     array = arrays[name]
     if isinstance(template, torch.Tensor):
-        return torch.from_numpy(array)
+        return aligned(torch.from_numpy(array))
     return array if isinstance(template, np.ndarray) else type(template)(array.item())
 
 
-def write(path: Path, arrays: Arrays) -> None:
+def write(path: Path, arrays: Arrays, notes: Mapping[str, str]) -> None:
     """Replace the file as a whole: a crash leaves the old one or the new one."""
-    replace(path, lambda temporary: save_file(arrays, temporary))
+    replace(path, lambda temporary: save_file(arrays, temporary, metadata=dict(notes)))
 
 
-def read(path: Path) -> Arrays:
-    arrays: Arrays = load_file(path)
-    return arrays
+def read(path: Path) -> tuple[Arrays, dict[str, str]]:
+    """The arrays of a checkpoint and what was noted beside them."""
+    with safe_open(path, framework="numpy") as file:
+        notes: dict[str, str] = file.metadata() or {}
+    return load_file(path), notes
 
 
 def replace(path: Path, save: Callable[[Path], object]) -> None:

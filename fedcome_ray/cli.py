@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from fedcome_ray.errors import FedcomeError, UserError
+from fedcome_ray.numerics import environment
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,9 +22,11 @@ OK, FAILED, USAGE = 0, 1, 2
 INTERRUPTED = "interrupted; the same command goes on"
 
 
-def guarded(action: Callable[[], int]) -> int:
+def guarded(action: Callable[[], int], *, portable: bool = False) -> int:
     """Run a program; a user's mistake is shown as its text, without a traceback."""
     try:
+        if portable:
+            environment.make_portable()  # before `action` imports NumPy
         return action()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
@@ -71,6 +74,11 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a Python file with a method of your own; may be repeated",
     )
+    add_place_arguments(parser)
+
+
+def add_place_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that say where data comes from and where results go."""
     parser.add_argument(
         "--output", type=Path, default=Path("results"), help="folder of results (default: results)"
     )
@@ -89,8 +97,19 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--address", metavar="HOST:PORT", help="a Ray cluster to join (default: a private one)"
     )
+    parser.add_argument(
+        "--portable",
+        action="store_true",
+        help="compute with instructions that all x86-64 machines with AVX2 share: slower, but the "
+        "same bits on each of them",
+    )
     parser.add_argument("--num-shards", type=positive_int, metavar="N", help="shards of a trial")
-    parser.add_argument("--cpus-per-shard", type=positive_float, metavar="X", help="may be < 1")
+    parser.add_argument(
+        "--cpus-per-shard",
+        type=positive_float,
+        metavar="X",
+        help="reserved, may be < 1; a shard computes with one thread",
+    )
     parser.add_argument("--gpus-per-shard", type=amount, metavar="X", help="may be < 1")
     parser.add_argument(
         "--memory-per-shard",

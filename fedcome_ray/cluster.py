@@ -7,10 +7,10 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import ray
@@ -23,8 +23,9 @@ from rich.console import Console
 from torch import Tensor
 
 from fedcome_ray import cli, device, methods
-from fedcome_ray.arrays import shared_tensor, to_arrays, to_tensors
+from fedcome_ray.arrays import received_tensor, shared_tensor, to_arrays, to_tensors
 from fedcome_ray.checkpoint import Arrays
+from fedcome_ray.company import computed_with
 from fedcome_ray.config import Trial
 from fedcome_ray.errors import ShardError, UserError
 from fedcome_ray.evaluation import Metrics, Scores
@@ -36,9 +37,13 @@ from fedcome_ray.federation import (
     split_states,
 )
 from fedcome_ray.methods.method import Cohort, Report
+from fedcome_ray.numerics import environment
+from fedcome_ray.numerics.libraries import Arithmetic
 from fedcome_ray.plan import Bundle, Machine
 from fedcome_ray.population import Examples, Population, Side
 from fedcome_ray.shard import Shard
+
+AnyT = TypeVar("AnyT")
 
 ROUNDING = 1e-6  # of sums of resources
 NO_EXAMPLES = Examples(np.empty(0, np.float32), np.empty(0, np.int64))
@@ -150,7 +155,9 @@ def _connect(address: str | None) -> None:
         ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
         return
     try:
-        ray.init(address=address, **quiet)
+        # The switches of a private Ray's processes are inherited, those of other nodes are sent.
+        switches = environment.portable_switches() if environment.is_portable() else {}
+        ray.init(address=address, runtime_env={"env_vars": switches}, **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"--address: no Ray cluster answers at `{address}`: {reason}") from None
@@ -179,22 +186,25 @@ def check_feasible(machine: Machine) -> None:
         )
 
 
+def on_every_node(function: Callable[..., AnyT], *arguments: Any) -> list[AnyT]:
+    """What a function answers on each node of the cluster."""
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    calls = [
+        ray.remote(function)
+        .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, False))
+        .remote(*arguments)
+        for node in nodes
+    ]
+    return list(ray.get(calls))
+
+
 def check_storage(folder: Path) -> None:
     """Refuse an output folder that some node of the cluster does not see."""
-    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-    if len(nodes) == 1:
-        return
     with tempfile.NamedTemporaryFile(prefix=".seen-", dir=folder) as marker:
-        looks = [
-            ray.remote(os.path.exists)
-            .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, False))
-            .remote(marker.name)
-            for node in nodes
-        ]
-        blind = [node for node, sees in zip(nodes, ray.get(looks), strict=True) if not sees]
-    if blind:
+        seen = on_every_node(os.path.exists, marker.name)
+    if not all(seen):
         raise UserError(
-            f"--output: {len(blind)} of {len(nodes)} nodes do not see `{folder}`; "
+            f"--output: {seen.count(False)} of {len(seen)} nodes do not see `{folder}`; "
             f"on a cluster it must be on storage that all nodes share"
         )
 
@@ -203,7 +213,7 @@ class ShardHost:
     """The process of a shard actor; it serves one trial after the other."""
 
     def __init__(self, machine: Machine) -> None:
-        device.tune_process(max(1, int(machine.cpus_per_shard)))
+        device.prepare_process()
         self._device = device.pick(machine.gpus_per_shard)
         self._memory = machine.memory_per_shard
         self._shard: Shard | None = None
@@ -218,7 +228,10 @@ class ShardHost:
         return tuple(field.numpy() for field in report.fields())
 
     def evaluate(self, params: Any, chunks: list[int], side: Side) -> Scores:
-        return self.shard.evaluate(shared_tensor(params), chunks, side)
+        return self.shard.evaluate(received_tensor(params), chunks, side)
+
+    def computed_with(self) -> Arithmetic:
+        return computed_with(self._device)
 
     def export_states(self) -> Arrays:
         return self.shard.states.export()
@@ -297,6 +310,9 @@ class RayShards:
             if chunks
         ]
         return join_scores(_answers(calls), split)
+
+    def computed_with(self) -> Sequence[Arithmetic]:
+        return _answers([actor.computed_with.remote() for actor in self.pool.actors])
 
     def export_states(self) -> Arrays:
         return join_states(_answers([actor.export_states.remote() for actor in self.pool.actors]))

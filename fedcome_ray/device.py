@@ -1,13 +1,19 @@
 """Devices: the one place that knows on what, with how much memory and how precisely we compute."""
 
 import ctypes
+import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
+
+from fedcome_ray.errors import UserError
+from fedcome_ray.numerics import environment, libraries
 
 RecordT = TypeVar("RecordT")
 CPU = torch.device("cpu")
@@ -28,18 +34,39 @@ def pick(gpu_fraction: float) -> torch.device:
     return device
 
 
-def tune_process(num_threads: int) -> None:
-    """Settle a process down to training, once, before it starts.
+def prepare_process() -> None:
+    """Make a process fit for training; every process that trains or aggregates does it first.
 
-    Activations of megabytes come and go in every local step. By default glibc returns them to the
-    system each time, and taking the pages back costs a tenth of a convolutional model's time.
+    One thread: the order of sums depends on the number of threads, and a result must not. Cores are
+    used by processes, which is faster too. Activations of megabytes come and go in every local
+    step. By default glibc returns them to the system each time, and taking the pages back costs a
+    tenth of a convolutional model's time.
     """
-    torch.set_num_threads(num_threads)
+    torch.set_num_threads(1)
+    threadpool_limits(1, user_api="blas")  # of NumPy
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of libraries that are loaded later
+    _check_switches()
     if sys.platform == "linux":
         trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
         libc = ctypes.CDLL(None)
         libc.mallopt(mmap_threshold, 32 * 2**20)  # the largest that glibc accepts
         libc.mallopt(trim_threshold, 256 * 2**20)
+
+
+def _check_switches() -> None:
+    """Ask the libraries whether they were told in time how to compute."""
+    if not libraries.is_company_fixed():
+        warnings.warn(
+            "MKL computed before fedcome_ray was imported, or MKL_CBWR was set to something else: "
+            "results may depend on the number of shards; import fedcome_ray first",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    if environment.is_portable() and (late := libraries.not_portable()):
+        raise UserError(
+            f"--portable: {', '.join(late)} had chosen other instructions before; "
+            f"set {environment.PORTABLE}=1 in the environment before Python starts"
+        )
 
 
 def move(record: RecordT, device: torch.device) -> RecordT:

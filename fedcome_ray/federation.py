@@ -14,10 +14,12 @@ import torch
 from torch import Tensor
 
 from fedcome_ray.checkpoint import Arrays
+from fedcome_ray.company import computed_with
 from fedcome_ray.config import Trial
 from fedcome_ray.device import CPU
 from fedcome_ray.evaluation import CHUNK, Metrics, Scores, metrics
 from fedcome_ray.methods.method import Cohort, Info, Report
+from fedcome_ray.numerics.libraries import Arithmetic
 from fedcome_ray.population import Population, Side, Split
 from fedcome_ray.server import Server
 from fedcome_ray.shard import BLOCK_MEMORY, Shard
@@ -42,6 +44,9 @@ class Shards(Protocol):
 
     def evaluate(self, params: Tensor, side: Side = "test") -> Metrics:
         """Loss and accuracy of every client."""
+
+    def computed_with(self) -> Sequence[Arithmetic]:
+        """What the processes of the shards compute with."""
 
     def export_states(self) -> Arrays:
         """What clients remember, for a checkpoint: their ids and a row for each, by field."""
@@ -101,7 +106,7 @@ class LocalShards:
         device: torch.device = CPU,
         memory: int = BLOCK_MEMORY,
     ) -> None:
-        self.population = population
+        self.population, self.device = population, device
         self.shards = [Shard(trial, population, device, memory) for _ in range(num_shards)]
 
     def train(self, received: Any, cohort: Cohort, round_index: int) -> Sequence[Report]:
@@ -121,6 +126,9 @@ class LocalShards:
             if chunks
         ]
         return join_scores(scores, split)
+
+    def computed_with(self) -> Sequence[Arithmetic]:
+        return [computed_with(self.device)]
 
     def export_states(self) -> Arrays:
         return join_states([shard.states.export() for shard in self.shards])

@@ -22,7 +22,7 @@ from fedcome_ray import cli, cluster, datasets, overlay, plan, trace
 from fedcome_ray.config import Trial
 from fedcome_ray.population import Population
 from fedcome_ray.progress import Progress
-from fedcome_ray.provenance import commits
+from fedcome_ray.provenance import cautions, commits
 from fedcome_ray.summary import result_table
 from fedcome_ray.tracking import Tracker, check_uri
 from fedcome_ray.trainable import TrialActor
@@ -349,6 +349,8 @@ def show_results(request: Request, out: Console) -> None:
         f"{'/'.join(map(str, rounds))} rounds, {len({t.seed for t in request.trials})} seed(s), "
         f"{len(results)} of {len(request.trials)} trials, commit {commits(results.values())}",
     )
+    for caution in cautions(results.values()):
+        cli.say(out, caution, "yellow")
 
 
 def launch_record(

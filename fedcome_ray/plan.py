@@ -104,7 +104,7 @@ class Cost(NamedTuple):
 
 def estimate(trials: Sequence[Trial]) -> Cost:
     """Cost from a short calibration of each kind of trial on this machine."""
-    device.tune_process(num_threads=1)
+    device.prepare_process()
     rates: dict[str, float] = {}
     total = Cost()
     for trial in trials:

@@ -25,7 +25,7 @@ exit codes: 0 everything finished, 1 some trials failed or were interrupted, 2 t
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    return cli.guarded(lambda: _main(args))
+    return cli.guarded(lambda: _main(args), portable=args.portable)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -20,7 +20,7 @@ The same command continues an interrupted trial.
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    return cli.guarded(lambda: _main(args))
+    return cli.guarded(lambda: _main(args), portable=args.portable)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -20,7 +20,7 @@ from fedcome_ray.federation import LocalShards, Shards
 from fedcome_ray.hyperparameters import name_of
 from fedcome_ray.population import Population
 from fedcome_ray.progress import Progress
-from fedcome_ray.provenance import commits
+from fedcome_ray.provenance import cautions, commits
 from fedcome_ray.shard import BLOCK_MEMORY
 from fedcome_ray.tracking import Tracker, check_uri
 from fedcome_ray.trial import TrialRun, check_fits, exclusive, read_result
@@ -127,7 +127,6 @@ def read_params(path: Path) -> torch.Tensor:
 def shards_of(request: SingleRequest, trial: Trial, population: Population) -> Iterator[Shards]:
     """Shards in this process, or on Ray if the request speaks of shards or of a cluster."""
     if not request.is_on_ray:
-        torch.set_num_threads(1)
         yield LocalShards(trial, population, memory=request.memory_per_shard or BLOCK_MEMORY)
         return
     from fedcome_ray import cluster
@@ -190,3 +189,5 @@ def show_result(trial: Trial, folder: Path, out: Console) -> None:
     cli.say(out, f"{trial.name} after {trial.rounds} rounds on {trial.data.dataset}")
     out.print(table)
     cli.say(out, f"seed {trial.seed}, key {trial.key}, commit {commits([result])}")
+    for caution in cautions([result]):
+        cli.say(out, caution, "yellow")

@@ -11,6 +11,7 @@ import logging
 import os
 import queue
 import sqlite3
+import tempfile
 import threading
 import time
 import urllib.request
@@ -36,6 +37,7 @@ ARTIFACTS = (
     "population.parquet",
     "similarity.parquet",
     "model.safetensors",
+    "result.json",
     "trial.log",
 )
 HIGH_WATER = "seconds/round"  # the metric that every round has
@@ -71,6 +73,29 @@ def _check_sqlite(uri: str, file: Path) -> None:
             f"--tracking-uri: cannot use `{uri}`: {error}; move that file away: MLflow only "
             f"mirrors the folders of trials, and launching a grid again writes it anew"
         ) from None
+
+
+def try_open(uri: str) -> None:
+    """Raise UserError unless MLflow can use the store; one that is not there yet is not made."""
+    file = Path(uri.removeprefix("sqlite:///"))
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            is_new = uri.startswith("sqlite:///") and not file.exists()
+            _client(f"sqlite:///{scratch}/mlflow.db" if is_new else uri).search_experiments()
+    except Exception as error:
+        raise UserError(f"--tracking-uri: cannot use `{uri}`: {_root_cause(error)}") from error
+
+
+def _client(uri: str) -> Any:
+    """MLflow, quietly, with the tables of its store made if need be."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
+    logging.getLogger("alembic").setLevel(logging.ERROR)
+    from mlflow import MlflowClient  # seconds to import, so not before it is needed
+
+    return MlflowClient(uri)
 
 
 @contextmanager
@@ -190,15 +215,8 @@ class Tracker:
         self._ready.set()
 
     def _open(self) -> None:
-        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "1")
-        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
-        os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
-        logging.getLogger("alembic").setLevel(logging.ERROR)
-        from mlflow import MlflowClient  # seconds to import, so here in the background
-
         with _alone_in(self.uri):
-            self._client = MlflowClient(self.uri)
+            self._client = _client(self.uri)
             self.experiment_id = self._find_experiment() or self._create_experiment()
         self._ready.set()
 
@@ -271,10 +289,24 @@ class Tracker:
     def _end(self, trial: Trial, status: str, folder: Path) -> None:
         self._flush()
         run_id = self._run_id(trial)
+        self._tag_arithmetic(run_id, folder)
         for name in ARTIFACTS:
             if (folder / name).exists():
                 self._client.log_artifact(run_id, str(folder / name))
         self._client.set_terminated(run_id, status)
+
+    def _tag_arithmetic(self, run_id: str, folder: Path) -> None:
+        """What a finished trial was computed with; several values where its processes differ."""
+        from mlflow.entities import RunTag
+
+        records = (read_result(folder) or {"computed_with": []})["computed_with"]
+        names = dict.fromkeys(name for record in records for name in record)
+        tags = [
+            RunTag(f"fedcome.arithmetic.{name}", " | ".join({r[name]: None for r in records}))
+            for name in names
+        ]
+        if tags:
+            self._client.log_batch(run_id, tags=tags)
 
     def _mirror(self, trial: Trial, folder: Path) -> None:
         found = self._find(trial.key)

@@ -44,7 +44,6 @@ class TrialActor(tune.Trainable):
         report_seconds: float,
         system_metrics: bool,
     ) -> None:
-        device.tune_process(num_threads=1)
         methods.load_plugins(plugins)
         self._populations = populations
         self._machine = machine

@@ -31,13 +31,16 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from fedcome_ray import checkpoint, models
+from fedcome_ray import checkpoint, device, models
+from fedcome_ray.arrays import aligned
+from fedcome_ray.company import computed_with
 from fedcome_ray.config import Trial
 from fedcome_ray.errors import ConfigError, FedcomeError, ShardError, UserError
 from fedcome_ray.federation import RoundRecord, Shards, run_round
 from fedcome_ray.models.model import Model
+from fedcome_ray.numerics.libraries import Arithmetic
 from fedcome_ray.population import Population
-from fedcome_ray.provenance import provenance
+from fedcome_ray.provenance import check_portable, provenance
 from fedcome_ray.server import Server
 from fedcome_ray.similarity import DenseTable
 from fedcome_ray.trial_tables import (
@@ -73,8 +76,9 @@ class TrialRun:
         self.trial = trial
         self.shards = shards
         self.folder = folder
+        device.prepare_process()
         model = models.build(trial.model, population.feature_shape, population.num_classes)
-        params = model.init(trial.seed) if init_params is None else init_params
+        params = model.init(trial.seed) if init_params is None else aligned(init_params)
         self.server = Server(trial, params, population.num_clients)
         self.lines: list[Line] = []
         self.recoveries = 0
@@ -125,7 +129,8 @@ class TrialRun:
         arrays = checkpoint.flatten(self.server.state, "server")
         arrays |= checkpoint.flatten(self._client_history(), "history")
         arrays |= {f"clients.{name}": array for name, array in states.items()}
-        checkpoint.write(self.folder / CHECKPOINT, arrays)
+        notes = {"computed_with": json.dumps(self._computed_with())}
+        checkpoint.write(self.folder / CHECKPOINT, arrays, notes)
         self._last_checkpoint = time.monotonic()
         self._checkpoint_cost = self._last_checkpoint - start
         self.checkpoint_seconds += self._checkpoint_cost
@@ -148,10 +153,17 @@ class TrialRun:
             "params_sha256": hashlib.sha256(params.tobytes()).hexdigest(),
             "recoveries": self.recoveries,
             "provenance": provenance(),
+            "computed_with": self._computed_with(),
         }
         text = json.dumps(result, indent=2)
         checkpoint.replace(self.folder / RESULT, lambda path: path.write_text(text))
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
+
+    def _computed_with(self) -> list[Arithmetic]:
+        """What server and shards computed with, here and before, each kind of process once."""
+        here = [computed_with(device.CPU), *self.shards.computed_with()]
+        found = [*self._computed_with_before, *here]
+        return [one for number, one in enumerate(found) if one not in found[:number]]
 
     def _tables(self) -> dict[str, Any]:
         sampler = self.server.state.sampler
@@ -201,13 +213,16 @@ class TrialRun:
         self._evaluations: tuple[list[NDArray[Any]], ...] = ([], [], [], [])
         arrays: checkpoint.Arrays = {}
         self.server.state = self._initial
+        self._computed_with_before: list[Arithmetic] = []
         if path.exists():
             try:
-                arrays = checkpoint.read(path)
+                arrays, notes = checkpoint.read(path)
             except (SafetensorError, OSError) as error:
                 raise FedcomeError(
                     f"{path} is damaged ({error}); delete it to start the trial anew"
                 ) from None
+            self._computed_with_before = json.loads(notes.get("computed_with", "[]"))
+            check_portable(self._computed_with_before, self.folder)
             self.server.state = checkpoint.rebuild(self._initial, arrays, "server")
             history = checkpoint.rebuild(self._client_history(), arrays, "history")
             self._evaluations = tuple(list(column) for column in history)
@@ -302,9 +317,10 @@ def read_result(folder: Path) -> dict[str, Any] | None:
         result: dict[str, Any] = json.loads(path.read_text(errors="replace"))
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); delete it to run the trial again") from None
-    missing = {"final", "provenance"} - result.keys()
+    missing = {"final", "provenance", "computed_with"} - result.keys()
     if missing:
         raise UserError(f"{path} lacks {sorted(missing)}; delete it to run the trial again")
+    check_portable(result["computed_with"], folder)
     return result
 
 

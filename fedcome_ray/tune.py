@@ -36,7 +36,7 @@ exit codes: 0 all trials finished, 1 some failed or were interrupted, 2 the requ
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    return cli.guarded(lambda: _main(args))
+    return cli.guarded(lambda: _main(args), portable=args.portable)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from fedcome_ray.arrays import aligned
 from fedcome_ray.geometry import gram_matrix
 
 Cohort = tuple[int, ...]
@@ -33,7 +34,7 @@ class Report:
     def concatenate(reports: "Sequence[Report]") -> "Report":
         """One report for the clients of several, in the order given."""
         if len(reports) == 1:
-            return reports[0]
+            return Report(*map(aligned, reports[0].fields()))
         return Report(*map(torch.cat, zip(*(r.fields() for r in reports), strict=True)))
 
     def fields(self) -> tuple[Tensor, ...]:

@@ -21,7 +21,7 @@ from rich.console import Console
 from fedcome_ray import cluster, datasets, models
 from fedcome_ray.cluster import RayShards, ShardPool
 from fedcome_ray.config import Trial
-from fedcome_ray.device import tune_process
+from fedcome_ray.device import prepare_process
 from fedcome_ray.federation import run_round
 from fedcome_ray.methods.method import OnlyParams
 from fedcome_ray.plan import Machine
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, help="where to draw them, as PNG")
     options = parser.parse_args()
 
-    tune_process(num_threads=1)
+    prepare_process()
     workloads = [MNIST, FEMNIST, CIFAR10]
     if options.quick:
         workloads = [MNIST, replace(FEMNIST, cohort_size=16), replace(CIFAR10, cohort_size=2)]

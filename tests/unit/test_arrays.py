@@ -23,11 +23,24 @@ def test_a_state_goes_there_and_back() -> None:
     assert back.count == 3
 
 
-def test_nothing_is_copied() -> None:
-    array = np.zeros(3)
+def array_at(offset: int) -> Any:
+    """An array that begins this many numbers after a round address."""
+    memory = np.zeros(64, np.float32)
+    start = -memory.ctypes.data % 64 // 4 + offset
+    return memory[start : start + 3]
+
+
+def test_what_begins_at_a_round_address_is_not_copied() -> None:
+    array = array_at(0)
     tensor = to_tensors(State(array, 0)).params
     array[0] = 7
     assert tensor[0] == 7
+
+
+def test_what_begins_anywhere_is_moved_to_a_round_address() -> None:
+    tensor = to_tensors(State(array_at(1), 0)).params
+    assert tensor.data_ptr() % 64 == 0
+    assert tensor.tolist() == [0, 0, 0]
 
 
 def test_read_only_memory_is_taken_without_a_warning() -> None:

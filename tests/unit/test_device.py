@@ -1,5 +1,6 @@
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
 from fedcome_ray import device
 from fedcome_ray.methods.method import OnlyParams
@@ -34,6 +35,8 @@ def test_the_cpu_is_exact_whatever_precision_a_trial_asks_for():
     assert torch.equal(product, x @ x)
 
 
-def test_a_process_is_tuned_to_its_threads():
-    device.tune_process(1)
+def test_a_process_computes_with_one_thread():
+    device.prepare_process()
     assert torch.get_num_threads() == 1
+    blas = [info for info in threadpool_info() if info["user_api"] == "blas"]
+    assert all(info["num_threads"] == 1 for info in blas)

@@ -1,0 +1,128 @@
+"""Is this machine fit, or every node of a cluster: `python -m fedcome_ray.doctor`."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedcome_ray import cli
+from fedcome_ray.errors import UserError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from fedcome_ray.health.examination import Examination
+    from fedcome_ray.health.verdicts import Verdict
+
+EXAMPLES = """\
+examples:
+  python -m fedcome_ray.doctor
+  python -m fedcome_ray.doctor --json
+  python -m fedcome_ray.doctor --address 10.0.0.1:6379 --output /shared/results
+
+Machines whose fingerprints are equal compute the same bits: compare that one line.
+exit codes: 0 fit, perhaps with warnings, 1 something would make results wrong, 2 a wrong request
+"""
+MARKS = {"good": "[green]✓[/green]", "doubtful": "[yellow]![/yellow]", "bad": "[red]✗[/red]"}
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    return cli.guarded(lambda: _main(args))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m fedcome_ray.doctor",
+        description="Examine this machine, or with --address every node of a cluster.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    cli.add_place_arguments(parser)
+    parser.add_argument("--address", metavar="HOST:PORT", help="a Ray cluster to examine")
+    parser.add_argument("--json", action="store_true", help="everything that was found, as JSON")
+    return parser
+
+
+def _main(args: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from fedcome_ray.health.verdicts import verdicts
+
+    output = args.output.expanduser().absolute()
+    data_dir = cli.check_data_dir(args.data_dir)
+    uri = cli.tracking_uri(args.tracking_uri, output)
+    out = Console(file=sys.stdout, soft_wrap=True)
+    with ThreadPoolExecutor() as pool, _waiting(Console(stderr=True)):
+        opening = pool.submit(tracking_verdict, uri)
+        nodes = examine_nodes(args.address, output)
+        lines = [*verdicts(nodes), datasets_verdict(data_dir), opening.result()]
+    if args.json:
+        found = {"nodes": nodes, "verdicts": [line._asdict() for line in lines]}
+        sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    else:
+        show(lines, out)
+    return cli.FAILED if any(line.mark == "bad" for line in lines) else cli.OK
+
+
+@contextmanager
+def _waiting(console: "Console") -> Iterator[None]:
+    with console.status("small trials, plain and portable ..."):
+        yield
+
+
+def examine_nodes(address: str | None, output: Path) -> "list[Examination]":
+    from fedcome_ray.health.examination import examine
+
+    if address is None:
+        return [examine(str(output))]
+    cli.quiet_ray()
+    from rich.console import Console
+
+    from fedcome_ray import cluster  # imports Ray
+
+    cluster.check_address(address)
+    with cluster.connected(address, Console(stderr=True)):
+        nodes = cluster.on_every_node(examine, str(output))
+        if output.is_dir():
+            cluster.check_storage(output)
+        return nodes
+
+
+def datasets_verdict(data_dir: Path | None) -> "Verdict":
+    from fedcome_ray.datasets import sources
+    from fedcome_ray.datasets.published import FACTS
+    from fedcome_ray.health.verdicts import Verdict
+
+    folder = sources.data_folder(data_dir)
+    states = {name: sources.state(name, folder) for name in FACTS}
+    words = ", ".join(f"{name} {state}" for name, state in states.items())
+    return Verdict("good", "datasets", f"{words} (in {folder}); digits and synthetic need no files")
+
+
+def tracking_verdict(uri: str) -> "Verdict":
+    from fedcome_ray import tracking
+    from fedcome_ray.health.verdicts import Verdict
+
+    try:
+        tracking.check_uri(uri)
+        tracking.try_open(uri)
+    except UserError as error:
+        return Verdict("bad", "MLflow", str(error))
+    return Verdict("good", "MLflow", f"opens {uri}")
+
+
+def show(lines: "list[Verdict]", out: "Console") -> None:
+    from rich.markup import escape
+
+    width = max(len(line.topic) for line in lines)
+    for mark, topic, text in lines:
+        out.print(f"{MARKS[mark]} {topic:{width}}  {escape(text)}", highlight=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

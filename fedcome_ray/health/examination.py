@@ -1,0 +1,76 @@
+"""What can be found out on one node, on a laptop and on each node of a cluster alike."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, TypedDict
+
+from fedcome_ray.errors import FedcomeError
+from fedcome_ray.numerics import environment
+
+PROBE_SECONDS = 300
+
+
+class Examination(TypedDict):
+    """One node; None where something could not be had."""
+
+    host: str
+    cores: int
+    memory_bytes: int
+    plain: dict[str, Any]  # a Probe
+    portable: dict[str, Any] | None
+    portable_obstacle: str | None
+    output_problem: str | None
+    free_bytes: int | None  # where the output goes
+
+
+def examine(output: str) -> Examination:
+    """Examine this node; both probes run at the same time."""
+    obstacle = environment.portable_obstacle()
+    plain = _start(environment.plain_environment(os.environ), "--speed")
+    portable = None
+    if obstacle is None:
+        portable = _start({**os.environ, **environment.portable_switches()})
+    problem, free = _look_at(Path(output))
+    return {
+        "host": platform.node(),
+        "cores": os.cpu_count() or 1,
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "plain": _answer(plain),
+        "portable": _answer(portable) if portable is not None else None,
+        "portable_obstacle": obstacle,
+        "output_problem": problem,
+        "free_bytes": free,
+    }
+
+
+def _start(variables: dict[str, str], *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "fedcome_ray.health.probe", *words]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=variables, stdout=pipe, stderr=pipe, text=True)
+
+
+def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, err = process.communicate(timeout=PROBE_SECONDS)
+    if process.returncode != 0:
+        last = err.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
+        raise FedcomeError(f"a small trial failed on {platform.node()}: {last[0]}")
+    answer: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return answer
+
+
+def _look_at(folder: Path) -> tuple[str | None, int | None]:
+    """What is wrong with the folder, or the nearest one above it that exists, and its free room."""
+    there = next(some for some in (folder, *folder.parents) if some.exists())
+    free = shutil.disk_usage(there).free
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        return f"cannot write to {there}: {error.strerror}", free
+    return None, free
