@@ -41,6 +41,7 @@ CASES = {
     "dense, clipped": Case(
         {"model": {"name": "logistic"}, "local": {"clip_norm": 0.5}}, (33,), SIZES
     ),
+    "dense, thin": Case({"model": {"name": "mlp", "hidden": [1]}}, (34,), (9, 9)),
     "convolutional": Case(
         {"model": {"name": "conv2", "hidden": 33}, "method": {"name": "feddyn"}},
         (1, 10, 10),

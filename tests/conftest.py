@@ -2,12 +2,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import torch
 from rich.console import Console
 
-# One thread, as in every process of ours: on shared cores two can be many times slower, and the
-# promise of equal bits is made for one.
-torch.set_num_threads(1)
+from fedcome_ray.device import prepare_process
+
+prepare_process()  # as every process of ours: the promise of equal bits is made for one thread
 
 
 @pytest.fixture(scope="session")

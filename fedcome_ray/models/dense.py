@@ -73,24 +73,53 @@ class Dense:
         layers = _layers(params)
         inputs = [batch.x.flatten(2)]  # of each layer
         for weight, bias in layers[:-1]:
-            inputs.append(torch.baddbmm(bias.unsqueeze(1), inputs[-1], weight.mT).relu_())
+            inputs.append(_affine(bias.unsqueeze(1), inputs[-1], weight.mT).relu_())
         weight, bias = layers[-1]
         # Classes before examples: softmax is an order of magnitude slower over a short last axis.
-        scores = torch.baddbmm(bias.unsqueeze(2), weight, inputs[-1].mT)
+        scores = _affine(bias.unsqueeze(2), weight, inputs[-1].mT)
         share = batch.weight.unsqueeze(1)
         error = scores.softmax(1).mul_(share).scatter_add_(1, batch.y.unsqueeze(1), -share).mT
 
         for depth, (weight_target, bias_target) in reversed(list(enumerate(_layers(target)))):
             error_above = error
             if depth:  # before the weight changes, which may be its own target
-                error = torch.bmm(error, layers[depth][0])
+                error = _product(error, layers[depth][0])
                 error = torch.ops.aten.threshold_backward(error, inputs[depth], 0)
-            weight_target.baddbmm_(error_above.mT, inputs[depth], beta=keep, alpha=scale)
+            _add_product(weight_target, error_above.mT, inputs[depth], keep, scale)
             # A sum and not a product with ones, whose bits differ for a block of one client.
             bias_target.mul_(keep).add_(error_above.sum(1), alpha=scale)
 
     def is_stacked(self, device: torch.device) -> bool:
         return True
+
+
+def _affine(bias: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """`bias + left @ right` for each client."""
+    if _is_thin(left, right):
+        return _product(left, right).add_(bias)
+    return torch.baddbmm(bias, left, right)
+
+
+def _add_product(target: Tensor, left: Tensor, right: Tensor, keep: float, scale: float) -> None:
+    """`target = keep * target + scale * left @ right` for each client."""
+    if _is_thin(left, right):
+        target.mul_(keep).add_(_product(left, right), alpha=scale)
+    else:
+        target.baddbmm_(left, right, beta=keep, alpha=scale)
+
+
+def _product(left: Tensor, right: Tensor) -> Tensor:
+    """`left @ right` for each client."""
+    if _is_thin(left, right):
+        return (left.unsqueeze(3) * right.unsqueeze(1)).sum(2)
+    return torch.bmm(left, right)
+
+
+def _is_thin(left: Tensor, right: Tensor) -> bool:
+    """Whether a matrix is a vector: of a single one the library takes the product by another
+    routine than of several, and a client's bits would depend on its company.
+    """
+    return 1 in (*left.shape[1:], right.shape[2])
 
 
 def _layers(tensors: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:

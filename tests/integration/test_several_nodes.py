@@ -23,6 +23,8 @@ code = tune.main([
     "--set", "rounds=3", "--set", "data.partition.classes=2", "--set", "method.name=scaffold",
     "--num-shards", "2", "--cpus-per-shard", "0.5",
 ])
+from fedcome_ray import doctor
+code = code or doctor.main(["--address", nodes.address, "--output", sys.argv[1]])
 nodes.shutdown()
 sys.exit(code)
 """
@@ -38,3 +40,6 @@ def test_a_grid_runs_on_the_nodes_of_a_given_cluster(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 of 1 trials" in done.stdout
+    assert "✓ plain nodes" in done.stdout
+    assert "✓ portable nodes" in done.stdout
+    assert done.stdout.count("do not depend on company") == 3

@@ -36,8 +36,8 @@ STATE = Outer(
 
 
 def through_a_file(state: Any, path: Path) -> Any:
-    checkpoint.write(path, checkpoint.flatten(state, "state"))
-    return checkpoint.rebuild(state, checkpoint.read(path), "state")
+    checkpoint.write(path, checkpoint.flatten(state, "state"), {})
+    return checkpoint.rebuild(state, checkpoint.read(path)[0], "state")
 
 
 def bits(array: Any) -> bytes:
@@ -64,8 +64,8 @@ def test_every_type_and_shape_of_array_is_kept(
     dtype: str, shape: tuple[int, ...], tmp_path: Path
 ) -> None:
     array = np.ones(shape, dtype)
-    checkpoint.write(tmp_path / "file", {"a": array})
-    read = checkpoint.read(tmp_path / "file")["a"]
+    checkpoint.write(tmp_path / "file", {"a": array}, {})
+    read = checkpoint.read(tmp_path / "file")[0]["a"]
     assert (read.dtype, read.shape) == (array.dtype, shape)
     assert bits(read) == bits(array)
 
@@ -86,7 +86,7 @@ def test_a_template_says_the_types_and_not_the_sizes() -> None:
 
 def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    checkpoint.write(path, {"a": np.zeros(3)})
+    checkpoint.write(path, {"a": np.zeros(3)}, {})
 
     def fail_half_way(temporary: Path) -> None:
         temporary.write_text("half")
@@ -94,18 +94,18 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> N
 
     with pytest.raises(OSError, match="No space left"):
         checkpoint.replace(path, fail_half_way)
-    assert checkpoint.read(path)["a"].tolist() == [0, 0, 0]
+    assert checkpoint.read(path)[0]["a"].tolist() == [0, 0, 0]
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_save_leaves_no_temporary_file(tmp_path: Path) -> None:
-    checkpoint.write(tmp_path / "file", {"a": np.zeros(3)})
+    checkpoint.write(tmp_path / "file", {"a": np.zeros(3)}, {})
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_cut_file_is_not_read_as_something_else(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    checkpoint.write(path, {"a": np.zeros(100)})
+    checkpoint.write(path, {"a": np.zeros(100)}, {})
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(SafetensorError):
-        checkpoint.read(path)
+        checkpoint.read(path)[0]

@@ -266,12 +266,20 @@ def test_an_experiment_deleted_on_mlflows_page_comes_back(
 def test_a_mirrored_run_says_what_produced_the_result(
     open_tracker: Open, database: Path, folder: Path
 ) -> None:
-    earlier = {"final": {}, "provenance": {"commit": "an earlier one"}}
+    computed_with = [{"cpu": "one", "portable": "false"}, {"cpu": "two", "portable": "false"}]
+    earlier = {
+        "final": {},
+        "provenance": {"commit": "an earlier one"},
+        "computed_with": computed_with,
+    }
     (folder / "result.json").write_text(json.dumps(earlier))
     tracker = open_tracker()
     tracker.mirror(TRIAL, folder)
     tracker.close()
-    assert runs(database)[0].data.tags["fedcome.commit"] == "an earlier one"
+    tags = runs(database)[0].data.tags
+    assert tags["fedcome.commit"] == "an earlier one"
+    assert tags["fedcome.arithmetic.cpu"] == "one | two"
+    assert tags["fedcome.arithmetic.portable"] == "false"
 
 
 def test_several_processes_can_make_one_store(tmp_path: Path) -> None:

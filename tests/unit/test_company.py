@@ -1,0 +1,45 @@
+"""The check that company does not show, which must be able to fail."""
+
+import pytest
+import torch
+
+from fedcome_ray import company
+from fedcome_ray.device import CPU
+from fedcome_ray.models.dense import Dense
+from tests.processes import answer_of
+
+CHECK = """
+import json, warnings
+warnings.simplefilter("ignore")
+from fedcome_ray.device import prepare_process
+prepare_process()
+from fedcome_ray.company import dependent_kinds
+print(json.dumps(dependent_kinds()))
+"""
+
+
+def test_company_does_not_show_on_this_machine() -> None:
+    assert company.dependent_kinds() == []
+    assert company.computed_with(CPU)["company"] == "independent"
+
+
+def test_company_does_not_show_in_portable_arithmetic() -> None:
+    assert answer_of(CHECK, FEDCOME_PORTABLE="1") == []
+
+
+def test_without_the_switch_company_shows_where_mkl_looks_at_it() -> None:
+    dependent = answer_of(CHECK, MKL_CBWR="")  # set, so that the package does not set it
+    if not dependent:
+        pytest.skip("the libraries of this processor do not look at company")
+    assert "dense" in dependent
+
+
+def test_arithmetic_that_looks_at_company_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = Dense.add_gradient
+
+    def differently_alone(self, target, params, batch, *, keep, scale):  # type: ignore[no-untyped-def]
+        nudge = torch.finfo(torch.float32).eps if len(batch.y) == 1 else 0.0
+        honest(self, target, params, batch, keep=keep, scale=scale * (1 + 4 * nudge))
+
+    monkeypatch.setattr(Dense, "add_gradient", differently_alone)
+    assert company.dependent_kinds() == [kind for kind in company.CASES if kind.startswith("dense")]
