@@ -158,7 +158,7 @@ def _connect(address: str | None) -> None:
         # The switches of a private Ray's processes are inherited, those of other nodes are sent.
         switches = environment.portable_switches() if environment.is_portable() else {}
         ray.init(address=address, runtime_env={"env_vars": switches}, **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"--address: no Ray cluster answers at `{address}`: {reason}") from None
 
