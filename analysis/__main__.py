@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fedcome_ray import cli
+from fedcome_ray.console import cli_old as cli
 
 FORMATS = ("md", "csv", "tex", "html")
 EXAMPLES = """\

@@ -13,7 +13,7 @@ from analysis.report import Section
 from analysis.study import LAYOUTS, Study, open_study
 from analysis.tables import Table, TextTable
 from fedcome_ray.errors import UserError
-from fedcome_ray.provenance import provenance
+from fedcome_ray.trials.provenance import provenance
 
 WRITERS = {"md": render.markdown, "csv": render.csv, "tex": render.latex}
 

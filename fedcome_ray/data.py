@@ -191,9 +191,9 @@ def verify(options: argparse.Namespace) -> None:
 
 def show(options: argparse.Namespace) -> None:
     """Print who has what, and draw it."""
-    from fedcome_ray.config import parse_trial
     from fedcome_ray.datasets import load, overview
-    from fedcome_ray.grid import assign, parse_overrides
+    from fedcome_ray.experiments.grid import assign, parse_overrides
+    from fedcome_ray.experiments.trial import parse_trial
 
     settings = {"data": {"dataset": options.name}}
     assign(settings, parse_overrides(options.set))

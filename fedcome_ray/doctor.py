@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcome_ray import cli
+from fedcome_ray.console import cli_old as cli
 from fedcome_ray.errors import UserError
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def examine_nodes(address: str | None, output: Path) -> "list[Examination]":
     cli.quiet_ray()
     from rich.console import Console
 
-    from fedcome_ray import cluster  # imports Ray
+    from fedcome_ray.runtime import cluster_old as cluster  # imports Ray
 
     cluster.check_address(address)
     with cluster.connected(address, Console(stderr=True)):
@@ -105,8 +105,8 @@ def datasets_verdict(data_dir: Path | None) -> "Verdict":
 
 
 def tracking_verdict(uri: str) -> "Verdict":
-    from fedcome_ray import tracking
     from fedcome_ray.health.verdicts import Verdict
+    from fedcome_ray.tracking import tracker as tracking
 
     try:
         tracking.check_uri(uri)

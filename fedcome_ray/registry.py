@@ -1,33 +1,76 @@
-"""Settings chosen by name: methods and models, ours and those of plugins."""
+"""Things chosen by name: methods, models, samplers, datasets and partitions, ours and users'.
 
-from collections.abc import Mapping
-from typing import Protocol
+An entry is the class of a thing's settings, whose field `name` (of datasets, `dataset`) has the
+name as its default, and the function that builds the thing from such settings.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from pydantic_core import PydanticCustomError
 
-from fedcome_ray.errors import did_you_mean
+from fedcome_ray.errors import UserError, did_you_mean
 from fedcome_ray.hyperparameters import Hyperparameters
 
-
-class Entry(Protocol):
-    """What a registry knows of a name: at least the class of its settings."""
-
-    @property
-    def config(self) -> type[Hyperparameters]: ...
+ThingT = TypeVar("ThingT")
 
 
-def parse(kind: str, registry: Mapping[str, Entry], value: object) -> Hyperparameters:
-    """The settings of the method, or model, that a mapping names."""
-    if isinstance(value, Hyperparameters):
-        return value
-    if not isinstance(value, dict) or "name" not in value:
-        raise PydanticCustomError(kind, f"a {kind} is given by `{kind}.name` and its settings")
-    name = str(value["name"])
-    if name not in registry:
-        allowed = did_you_mean(name, registry)
-        raise PydanticCustomError(
-            kind,
-            f"unknown {kind} `{{name}}`; {{allowed}}",
-            {"name": value["name"], "allowed": allowed},
-        )
-    return registry[name].config.model_validate(value)
+@dataclass(frozen=True)
+class Entry(Generic[ThingT]):
+    """A thing as its registry knows it."""
+
+    config: type[Hyperparameters]
+    build: Callable[..., ThingT]
+    """(settings, and what else things of its kind are built from) -> the thing"""
+    label: str = ""
+    """Its name in tables and figures."""
+    digest: str | None = None
+    """SHA-256 of a plugin's code, which its author will change."""
+
+
+EntryT = TypeVar("EntryT", bound=Entry[Any])
+
+
+class Registry(dict[str, EntryT]):
+    """The things of one kind, by name."""
+
+    def __init__(self, kind: str, entries: Iterable[EntryT], chosen_by: str = "name") -> None:
+        super().__init__()
+        self.kind, self.chosen_by = kind, chosen_by
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: EntryT, origin: str = "") -> None:
+        """Make a thing known; the same settings may come again, another thing's name may not."""
+        name = str(entry.config.model_fields[self.chosen_by].default)
+        if name in self and self[name].config is not entry.config:
+            where = f"{origin}: " if origin else ""
+            raise UserError(
+                f"{where}the {self.kind} `{name}` exists already; give yours another name"
+            )
+        self[name] = entry
+
+    def of(self, settings: Hyperparameters) -> EntryT:
+        """The entry that these settings belong to."""
+        return self[str(getattr(settings, self.chosen_by))]
+
+    def parse(self, value: object) -> Hyperparameters:
+        """The settings of the thing that a mapping names."""
+        if isinstance(value, Hyperparameters):
+            return value
+        if not isinstance(value, dict) or self.chosen_by not in value:
+            raise PydanticCustomError(
+                self.kind,
+                f"a {self.kind} is given by `{self.kind}.{self.chosen_by}` and its settings",
+            )
+        return self.entry_named(value[self.chosen_by]).config.model_validate(value)
+
+    def entry_named(self, name: object) -> EntryT:
+        if str(name) not in self:
+            raise PydanticCustomError(
+                self.kind,
+                f"unknown {self.kind} `{{name}}`; {{allowed}}",
+                {"name": name, "allowed": did_you_mean(str(name), self)},
+            )
+        return self[str(name)]

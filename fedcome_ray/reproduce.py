@@ -4,12 +4,12 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from fedcome_ray import cli
+from fedcome_ray.console import cli_old as cli
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedcome_ray.launch import Outcome, Request
+    from fedcome_ray.launch.launch_old import Outcome, Request
 
 EXAMPLES = """\
 examples:
@@ -54,7 +54,8 @@ def _parser() -> argparse.ArgumentParser:
 def _main(args: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from fedcome_ray import datasets, grid, methods
+    from fedcome_ray import datasets, methods
+    from fedcome_ray.experiments import grid
     from fedcome_ray.tune import make_request, overlay_of
 
     methods.load_plugins(args.plugin)
@@ -68,7 +69,7 @@ def _main(args: argparse.Namespace) -> int:
     overlay.check_used()
     out = Console(file=sys.stdout)  # not what noise is sent away from
     if args.dry_run:
-        from fedcome_ray import plan
+        from fedcome_ray.launch import plan_old as plan
 
         out.print(plan.cost_table(trials, args.cpus))
         return cli.OK
@@ -89,8 +90,8 @@ def run_grids(requests: "list[Request]", address: str | None, out: "Console") ->
     """One grid after the other on one cluster; an interruption ends them all."""
     from rich.console import Console
 
-    from fedcome_ray import cluster
-    from fedcome_ray.launch import launch
+    from fedcome_ray.launch.launch_old import launch
+    from fedcome_ray.runtime import cluster_old as cluster
 
     outcomes = []
     with cli.noise_to(requests[0].log) as stderr:

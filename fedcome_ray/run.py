@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fedcome_ray import cli
+from fedcome_ray.console import cli_old as cli
 
 EXAMPLES = """\
 examples:
@@ -41,8 +41,9 @@ def _parser() -> argparse.ArgumentParser:
 def _main(args: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from fedcome_ray import grid, methods
-    from fedcome_ray.single import SingleRequest, run_single
+    from fedcome_ray import methods
+    from fedcome_ray.experiments import grid
+    from fedcome_ray.launch.single import SingleRequest, run_single
 
     methods.load_plugins(args.plugin)
     output = cli.check_output(args.output)

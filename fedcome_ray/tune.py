@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcome_ray import cli
+from fedcome_ray.console import cli_old as cli
 from fedcome_ray.errors import UserError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedcome_ray.config import Trial
-    from fedcome_ray.launch import Request
-    from fedcome_ray.overlay import Overlay
+    from fedcome_ray.experiments.overlay import Overlay
+    from fedcome_ray.experiments.trial import Trial
+    from fedcome_ray.launch.launch_old import Request
 
 EXAMPLES = """\
 examples:
@@ -75,7 +75,7 @@ def _parser() -> argparse.ArgumentParser:
 def _main(args: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from fedcome_ray import grid
+    from fedcome_ray.experiments import grid
 
     out = Console(file=sys.stdout)  # not what noise is sent away from
     if args.list:
@@ -83,7 +83,8 @@ def _main(args: argparse.Namespace) -> int:
             out.print(f"[bold]{name:24}[/bold] {grid.load(name).description}", highlight=False)
         return cli.OK
 
-    from fedcome_ray import methods, search
+    from fedcome_ray import methods
+    from fedcome_ray.launch import search
 
     methods.load_plugins(args.plugin)
     chosen = grid.load(args.grid)
@@ -104,8 +105,8 @@ def _main(args: argparse.Namespace) -> int:
             candidates = search.candidates_at_random(trials, space, args.samples)
             request = dataclasses.replace(request, trials=candidates)
         return dry_run(request, out)
-    from fedcome_ray import cluster
-    from fedcome_ray.launch import launch, show_results, write_best
+    from fedcome_ray.launch.launch_old import launch, show_results, write_best
+    from fedcome_ray.runtime import cluster_old as cluster
 
     with cli.noise_to(request.log) as stderr:
         console = Console(file=stderr)
@@ -123,7 +124,7 @@ def _main(args: argparse.Namespace) -> int:
 
 def overlay_of(args: argparse.Namespace) -> "Overlay":
     """What `--overlay` does to the settings of a trial."""
-    from fedcome_ray import overlay
+    from fedcome_ray.experiments import overlay
 
     return overlay.Overlay(overlay.load(args.overlay) if args.overlay else [])
 
@@ -137,8 +138,8 @@ def make_request(
 ) -> "Request":
     """The launch that the arguments ask for."""
     cli.quiet_ray()
-    from fedcome_ray import cluster  # imports Ray
-    from fedcome_ray.launch import Request
+    from fedcome_ray.launch.launch_old import Request
+    from fedcome_ray.runtime import cluster_old as cluster  # imports Ray
 
     if args.address is not None:
         cluster.check_address(args.address)
@@ -165,7 +166,7 @@ def make_request(
 
 def dry_run(request: "Request", out: "Console") -> int:
     """Show trials and cost."""
-    from fedcome_ray import plan
+    from fedcome_ray.launch import plan_old as plan
 
     finished = {trial.key for trial in request.trials if request.result(trial) is not None}
     pending = [trial for trial in request.trials if trial.key not in finished]

@@ -12,9 +12,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from fedcome_ray import cli
+from fedcome_ray.console import cli_old as cli
 from fedcome_ray.errors import FedcomeError, UserError
-from fedcome_ray.views import CURVES, saved_view_tags, view_url
+from fedcome_ray.tracking.views import CURVES, saved_view_tags, view_url
 
 HOST = "127.0.0.1"
 PATIENCE = 180.0  # seconds; a busy machine takes one minute to import MLflow's server

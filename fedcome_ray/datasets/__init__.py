@@ -21,10 +21,8 @@ from fedcome_ray.datasets.configs import (
     parse,
 )
 from fedcome_ray.datasets.packed import Side
-from fedcome_ray.datasets.published import FACTS
-from fedcome_ray.errors import DataError
-from fedcome_ray.partition import label_matched, partition
-from fedcome_ray.population import (
+from fedcome_ray.datasets.partition import label_matched, partition
+from fedcome_ray.datasets.population import (
     Description,
     Examples,
     Indices,
@@ -33,6 +31,8 @@ from fedcome_ray.population import (
     split,
     split_in_order,
 )
+from fedcome_ray.datasets.published import FACTS
+from fedcome_ray.errors import DataError
 
 __all__ = [
     "BY_NAME",

@@ -16,9 +16,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from fedcome_ray.errors import did_you_mean
-from fedcome_ray.hyperparameters import Hyperparameters
-from fedcome_ray.partition import (
+from fedcome_ray.datasets.partition import (
     AnyCifar100Partition,
     Cifar100PartitionConfig,
     ClassesPerClient,
@@ -27,6 +25,8 @@ from fedcome_ray.partition import (
     Ring2,
     Shards,
 )
+from fedcome_ray.errors import did_you_mean
+from fedcome_ray.hyperparameters import Hyperparameters
 
 TestSplit = Literal["natural", "label_matched"]
 

@@ -13,8 +13,14 @@ from numpy.typing import NDArray
 from fedcome_ray.datasets import npz_files
 from fedcome_ray.datasets.checks import check_clients, check_lengths, check_numbers
 from fedcome_ray.datasets.npz_files import AnyArray
+from fedcome_ray.datasets.population import (
+    Description,
+    Examples,
+    Population,
+    Split,
+    split_by_client,
+)
 from fedcome_ray.errors import DataError
-from fedcome_ray.population import Description, Examples, Population, Split, split_by_client
 
 NUMBERS = ("y_train", "client_train", "y_test", "client_test")
 ARRAYS = ("x_train", "x_test", *NUMBERS)

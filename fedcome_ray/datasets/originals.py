@@ -18,8 +18,8 @@ import numpy as np
 
 from fedcome_ray.datasets.download import Download
 from fedcome_ray.datasets.npz_files import AnyArray
+from fedcome_ray.datasets.torchvision_import import torchvision_datasets
 from fedcome_ray.errors import DataError
-from fedcome_ray.torchvision_import import torchvision_datasets
 
 MNIST_FILES = {
     "x_train": "train-images-idx3-ubyte",

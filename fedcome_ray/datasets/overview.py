@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fedcome_ray.datasets.configs import AnyDataset
+from fedcome_ray.datasets.population import Indices, Split
 from fedcome_ray.errors import DataError
-from fedcome_ray.population import Indices, Split
 
 MAX_CLIENTS_DRAWN = 200  # more would be thinner than a pixel
 

@@ -10,8 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcome_ray.datasets.configs import Synthetic
-from fedcome_ray.population import Description, Examples, Indices, Population, split_in_order
-from fedcome_ray.randomness import Stream, generator
+from fedcome_ray.datasets.population import (
+    Description,
+    Examples,
+    Indices,
+    Population,
+    split_in_order,
+)
+from fedcome_ray.numerics.randomness import Stream, generator
 
 BLOCK = 1024  # clients drawn together: bounds the memory for their models
 

@@ -15,14 +15,14 @@ from typing import Any, TypedDict
 import numpy as np
 import torch
 
-from fedcome_ray.company import dependent_kinds, make_population
-from fedcome_ray.config import Trial
-from fedcome_ray.device import CPU, prepare_process
-from fedcome_ray.federation import LocalShards, run_round
+from fedcome_ray.clients.company import dependent_kinds, make_population
+from fedcome_ray.clients.shard import Shard
+from fedcome_ray.datasets.population import Examples, Population, split_in_order
+from fedcome_ray.experiments.trial import Trial
+from fedcome_ray.federation.round import LocalShards, run_round
+from fedcome_ray.federation.server import Server
+from fedcome_ray.numerics.device import CPU, prepare_process
 from fedcome_ray.numerics.libraries import Arithmetic, arithmetic
-from fedcome_ray.population import Examples, Population, split_in_order
-from fedcome_ray.server import Server
-from fedcome_ray.shard import Shard
 
 PACKAGES = ("fedcome-ray", "torch", "numpy", "scipy", "numba", "osqp", "ray", "mlflow")
 SPEED_SECONDS = 1.0

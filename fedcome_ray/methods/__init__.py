@@ -5,15 +5,14 @@ A method is a module with one class of hyper-parameters, whose `name` has a defa
 entry point in the group `fedcome_ray.methods`, which names such a module.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import ModuleType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated
 
 from pydantic import PlainValidator, SerializeAsAny
 
-from fedcome_ray import registry
 from fedcome_ray.errors import UserError
-from fedcome_ray.hyperparameters import Hyperparameters, name_of
+from fedcome_ray.hyperparameters import Hyperparameters
 from fedcome_ray.methods import (
     fedadam,
     fedavg,
@@ -30,30 +29,27 @@ from fedcome_ray.methods import (
     scaffold,
 )
 from fedcome_ray.methods.method import AnyMethod
+from fedcome_ray.registry import Entry, Registry
 
+MethodEntry = Entry[AnyMethod]
 
-class Entry(NamedTuple):
-    """A method as the registry knows it."""
-
-    config: type[Hyperparameters]
-    build: Callable[[Any], AnyMethod]
-    digest: str | None = None  # of a plugin's code, which its author will change
-
-
-REGISTRY: dict[str, Entry] = {
-    "fedavg": Entry(fedavg.FedAvg, fedavg.build),
-    "fedprox": Entry(fedprox.FedProx, fedprox.build),
-    "scaffold": Entry(scaffold.Scaffold, scaffold.build),
-    "feddyn": Entry(feddyn.FedDyn, feddyn.build),
-    "fedfv": Entry(fedfv.FedFV, fedfv.build),
-    "feddc": Entry(feddc.FedDC, feddc.build),
-    "fedcome": Entry(fedcome.FedCOME, fedcome.build),
-    "fednova": Entry(fednova.FedNova, fednova.build),
-    "fedadam": Entry(fedadam.FedAdam, fedadam.build),
-    "fedyogi": Entry(fedyogi.FedYogi, fedyogi.build),
-    "qffl": Entry(qffl.QFFL, qffl.build),
-    "fedmgda_plus": Entry(fedmgda_plus.FedMGDAPlus, fedmgda_plus.build),
-}
+REGISTRY: Registry[MethodEntry] = Registry(
+    "method",
+    [
+        MethodEntry(fedavg.FedAvg, fedavg.build, "FedAvg"),
+        MethodEntry(fedprox.FedProx, fedprox.build, "FedProx"),
+        MethodEntry(scaffold.Scaffold, scaffold.build, "SCAFFOLD"),
+        MethodEntry(feddyn.FedDyn, feddyn.build, "FedDyn"),
+        MethodEntry(fedfv.FedFV, fedfv.build, "FedFV"),
+        MethodEntry(feddc.FedDC, feddc.build, "FedDC"),
+        MethodEntry(fedcome.FedCOME, fedcome.build, "FedCOME"),
+        MethodEntry(fednova.FedNova, fednova.build, "FedNova"),
+        MethodEntry(fedadam.FedAdam, fedadam.build, "FedAdam"),
+        MethodEntry(fedyogi.FedYogi, fedyogi.build, "FedYogi"),
+        MethodEntry(qffl.QFFL, qffl.build, "q-FFL"),
+        MethodEntry(fedmgda_plus.FedMGDAPlus, fedmgda_plus.build, "FedMGDA+"),
+    ],
+)
 
 PAPER = ("fedavg", "fedprox", "scaffold", "feddyn", "fedfv", "feddc", "fedcome")
 """The rows of the paper's tables, in their order."""
@@ -61,12 +57,12 @@ PAPER = ("fedavg", "fedprox", "scaffold", "feddyn", "fedfv", "feddc", "fedcome")
 
 def build(config: Hyperparameters) -> AnyMethod:
     """The method that a configuration describes."""
-    return REGISTRY[name_of(config)].build(config)
+    return REGISTRY.of(config).build(config)
 
 
 def digest_of(config: Hyperparameters) -> str | None:
     """Of the code of a method that comes from a plugin."""
-    return REGISTRY[name_of(config)].digest
+    return REGISTRY.of(config).digest
 
 
 def load_plugins(files: Iterable[str]) -> None:
@@ -81,10 +77,8 @@ def load_plugins(files: Iterable[str]) -> None:
         if not callable(getattr(module, "build", None)):
             raise UserError(f"{origin}: must define `build`, a function that returns a `Method`")
         config = configs.pop()
-        name = config.model_fields["name"].default
-        if name in REGISTRY and REGISTRY[name].config is not config:
-            raise UserError(f"{origin}: takes the name `{name}`, which another method has")
-        REGISTRY[name] = Entry(config, module.build, plugins.digest(module))
+        digest = plugins.digest(module)
+        REGISTRY.add(MethodEntry(config, module.build, config.__name__, digest), origin)
 
 
 def _is_config(item: object, module: ModuleType) -> bool:
@@ -97,5 +91,5 @@ def _is_config(item: object, module: ModuleType) -> bool:
 
 MethodConfig = Annotated[
     SerializeAsAny[Hyperparameters],
-    PlainValidator(lambda value: registry.parse("method", REGISTRY, value)),
+    PlainValidator(REGISTRY.parse),
 ]

@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import PositiveFloat
 
-from fedcome_ray import consensus
+from fedcome_ray.consensus import agreement as consensus
 from fedcome_ray.hyperparameters import Hyperparameters
 from fedcome_ray.methods import parts
 from fedcome_ray.methods.method import Cohort, Info, Method, Nothing, OnlyParams, Report

@@ -14,8 +14,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from fedcome_ray.arrays import aligned
-from fedcome_ray.geometry import gram_matrix
+from fedcome_ray.numerics.arrays import aligned
+from fedcome_ray.numerics.geometry import gram_matrix
 
 Cohort = tuple[int, ...]
 Info = Mapping[str, float]

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from fedcome_ray.randomness import Stream, generator
+from fedcome_ray.numerics.randomness import Stream, generator
 
 Shape = tuple[int, ...]
 

@@ -1,1 +1,4 @@
-"""Arithmetic: what the numerical libraries compute with, and that it is the same everywhere."""
+"""Arithmetic: arrays and devices, random numbers, geometry, and the same bits everywhere.
+
+Knows nothing of federated learning.
+"""

@@ -17,7 +17,7 @@ from typing import Any
 
 from PIL import Image
 
-from fedcome_ray.views import CURVES, TABLE, view_url
+from fedcome_ray.tracking.views import CURVES, TABLE, view_url
 from tests.analysis import browser
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from analysis.__main__ import main
-from fedcome_ray.views import TABLE
+from fedcome_ray.tracking.views import TABLE
 from tests.analysis import browser
 
 WHY_NOT = browser.why_not()

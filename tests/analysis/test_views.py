@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fedcome_ray import ui, views
+from fedcome_ray import ui
+from fedcome_ray.tracking import views
 
 
 def decoded(key: str) -> dict[str, object]:

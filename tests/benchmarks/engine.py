@@ -18,15 +18,16 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from fedcome_ray import cluster, datasets, models
-from fedcome_ray.cluster import RayShards, ShardPool
-from fedcome_ray.config import Trial
-from fedcome_ray.device import prepare_process
-from fedcome_ray.federation import run_round
+from fedcome_ray import datasets, models
+from fedcome_ray.clients.shard import Shard
+from fedcome_ray.experiments.trial import Trial
+from fedcome_ray.federation.round import run_round
+from fedcome_ray.federation.server import Server
+from fedcome_ray.launch.plan_old import Machine
 from fedcome_ray.methods.method import OnlyParams
-from fedcome_ray.plan import Machine
-from fedcome_ray.server import Server
-from fedcome_ray.shard import Shard
+from fedcome_ray.numerics.device import prepare_process
+from fedcome_ray.runtime import cluster_old as cluster
+from fedcome_ray.runtime.cluster_old import RayShards, ShardPool
 from tests.benchmarks.processes import cpu_seconds, resident_bytes
 from tests.benchmarks.workloads import (
     CIFAR10,

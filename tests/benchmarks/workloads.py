@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedcome_ray import models
-from fedcome_ray.config import Trial
-from fedcome_ray.population import Examples, Population, split_in_order
+from fedcome_ray.datasets.population import Examples, Population, split_in_order
+from fedcome_ray.experiments.trial import Trial
 from tests import plain_torch
 
 BATCH_SIZE = 50

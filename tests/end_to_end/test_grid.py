@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from fedcome_ray.trial import read_lines
+from fedcome_ray.trials.run import read_lines
 from tests.end_to_end.commands import run, start
 
 pytestmark = [

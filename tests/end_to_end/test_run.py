@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from fedcome_ray.trial import read_lines
+from fedcome_ray.trials.run import read_lines
 from tests.end_to_end.commands import run, start
 
 # Nearly no step in the first round, so that its results are those of the params it started from.

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fedcome_ray.trial import read_lines
+from fedcome_ray.trials.run import read_lines
 from tests.end_to_end.commands import run
 
 ROUNDS = 9

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcome_ray import grid
+from fedcome_ray.experiments import grid
 from tests.end_to_end.commands import ROOT
 
 pytestmark = pytest.mark.skipif(

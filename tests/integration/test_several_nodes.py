@@ -11,7 +11,8 @@ pytestmark = pytest.mark.ray
 # In a process of its own: this one may be connected to another cluster.
 SCRIPT = """
 import sys
-from fedcome_ray import cli, tune
+from fedcome_ray import tune
+from fedcome_ray.console import cli_old as cli
 cli.quiet_ray()
 from ray.cluster_utils import Cluster
 

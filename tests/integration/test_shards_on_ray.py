@@ -9,11 +9,11 @@ import pytest
 import ray
 
 from fedcome_ray import datasets
-from fedcome_ray.config import Trial, parse_trial
-from fedcome_ray.federation import LocalShards
-from fedcome_ray.plan import Machine
-from fedcome_ray.population import Population
-from fedcome_ray.trial import TrialRun, read_lines, read_result
+from fedcome_ray.datasets.population import Population
+from fedcome_ray.experiments.trial import Trial, parse_trial
+from fedcome_ray.federation.round import LocalShards
+from fedcome_ray.launch.plan_old import Machine
+from fedcome_ray.trials.run import TrialRun, read_lines, read_result
 
 pytestmark = pytest.mark.ray
 

@@ -7,10 +7,10 @@ import pytest
 import ray
 
 from fedcome_ray import datasets
-from fedcome_ray.config import Trial, parse_trial
-from fedcome_ray.federation import LocalShards
-from fedcome_ray.plan import Machine
-from fedcome_ray.trial import TrialRun, exclusive, read_lines, read_result
+from fedcome_ray.experiments.trial import Trial, parse_trial
+from fedcome_ray.federation.round import LocalShards
+from fedcome_ray.launch.plan_old import Machine
+from fedcome_ray.trials.run import TrialRun, exclusive, read_lines, read_result
 
 pytestmark = [
     pytest.mark.ray,
@@ -35,7 +35,7 @@ def actor(cluster: Any, tmp_path: Path) -> Any:
     """An actor in this process, with the first trial; its one shard is on Ray."""
     from ray import tune
 
-    from fedcome_ray.trainable import TrialActor
+    from fedcome_ray.runtime.trial_actor import TrialActor
 
     trial = trial_of(0)
     trainable = tune.with_parameters(

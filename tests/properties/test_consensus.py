@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from fedcome_ray import consensus
+from fedcome_ray.consensus import agreement as consensus
 
 Floats = NDArray[np.float64]
 SOLVERS = ["active_set", "osqp"]

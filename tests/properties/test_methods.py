@@ -20,7 +20,8 @@ untimed = settings(deadline=None)  # machines that run tests are shared
 
 
 def build(name: str, **settings: Any) -> Any:
-    config, build, _ = REGISTRY[name]
+    entry = REGISTRY[name]
+    config, build = entry.config, entry.build
     return build(config(**settings))
 
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcome_ray.partition import (
+from fedcome_ray.datasets.partition import (
     ClassesPerClient,
     Dirichlet,
     Iid,

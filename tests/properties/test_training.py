@@ -6,12 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcome_ray.config import Trial
-from fedcome_ray.federation import LocalShards, run_round
+from fedcome_ray.clients.shard import Shard
+from fedcome_ray.datasets.population import Examples, Population, split_in_order
+from fedcome_ray.experiments.trial import Trial
+from fedcome_ray.federation.round import LocalShards, run_round
+from fedcome_ray.federation.server import Server
 from fedcome_ray.methods.method import Report
-from fedcome_ray.population import Examples, Population, split_in_order
-from fedcome_ray.server import Server
-from fedcome_ray.shard import Shard
 
 FEATURES, CLASSES = {"mlp": (17,), "logistic": (17,), "conv2": (1, 10, 10)}, 4
 

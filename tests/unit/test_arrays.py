@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fedcome_ray.arrays import shared_tensor, to_arrays, to_tensors
+from fedcome_ray.numerics.arrays import shared_tensor, to_arrays, to_tensors
 
 
 class State(NamedTuple):

@@ -7,13 +7,13 @@ import pytest
 
 INNER = (
     "fedcome_ray.methods",
-    "fedcome_ray.training",
-    "fedcome_ray.shard",
-    "fedcome_ray.server",
-    "fedcome_ray.federation",
-    "fedcome_ray.trial",
-    "fedcome_ray.samplers",
-    "fedcome_ray.consensus",
+    "fedcome_ray.clients.training",
+    "fedcome_ray.clients.shard",
+    "fedcome_ray.federation.server",
+    "fedcome_ray.federation.round",
+    "fedcome_ray.trials.run",
+    "fedcome_ray.samplers.samplers_old",
+    "fedcome_ray.consensus.agreement",
 )
 
 
@@ -40,7 +40,7 @@ def test_every_inner_module_can_be_imported_first() -> None:
         "        del sys.modules[loaded]\n"
         "    importlib.import_module(name)\n"
     )
-    assert "fedcome_ray.consensus" in imported_by(code)
+    assert "fedcome_ray.consensus.agreement" in imported_by(code)
 
 
 @pytest.mark.parametrize("program", ["tune", "run"])

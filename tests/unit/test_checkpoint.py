@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from fedcome_ray import checkpoint
+from fedcome_ray.trials import checkpoint
 
 
 class Inner(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedcome_ray.client_states import ClientStates
+from fedcome_ray.clients.states import ClientStates
 
 DIM = 2
 

@@ -3,17 +3,17 @@
 import pytest
 import torch
 
-from fedcome_ray import company
-from fedcome_ray.device import CPU
+from fedcome_ray.clients import company
 from fedcome_ray.models.dense import Dense
+from fedcome_ray.numerics.device import CPU
 from tests.processes import answer_of
 
 CHECK = """
 import json, warnings
 warnings.simplefilter("ignore")
-from fedcome_ray.device import prepare_process
+from fedcome_ray.numerics.device import prepare_process
 prepare_process()
-from fedcome_ray.company import dependent_kinds
+from fedcome_ray.clients.company import dependent_kinds
 print(json.dumps(dependent_kinds()))
 """
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import pytest
 from pydantic import PositiveFloat, ValidationError
 
-from fedcome_ray.config import LocalConfig, Trial, parse_trial
 from fedcome_ray.errors import ConfigError
+from fedcome_ray.experiments.trial import LocalConfig, Trial, parse_trial
 from fedcome_ray.hyperparameters import Hyperparameters
 
 SETTINGS: dict[str, Any] = {
@@ -41,7 +41,10 @@ class TestKey:
         assert parse_trial({**SETTINGS, **change}).key != parse_trial(SETTINGS).key
 
     def test_another_process_finds_the_same_key(self) -> None:
-        code = f"from fedcome_ray.config import parse_trial; print(parse_trial({SETTINGS!r}).key)"
+        code = (
+            "from fedcome_ray.experiments.trial import parse_trial;"
+            f"print(parse_trial({SETTINGS!r}).key)"
+        )
         answer = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         )

@@ -8,8 +8,10 @@ from scipy.optimize import nnls
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from fedcome_ray import active_set, consensus, geometry
+from fedcome_ray.consensus import active_set
+from fedcome_ray.consensus import agreement as consensus
 from fedcome_ray.errors import ConsensusError, DivergenceError
+from fedcome_ray.numerics import geometry
 
 
 @pytest.fixture(params=["active_set", "osqp"], autouse=True)
@@ -142,7 +144,7 @@ def test_blocks_of_updates_are_one_cohort(solver):
 
 def test_a_given_gram_matrix_is_not_computed_again(solver, monkeypatch):
     updates = updates_of(CONFLICT)
-    monkeypatch.setattr("fedcome_ray.geometry.gram_matrix", None)
+    monkeypatch.setattr("fedcome_ray.numerics.geometry.gram_matrix", None)
     agreement = consensus.agree(updates, gram=updates @ updates.T, solver=solver)
     assert agreement.direction.tolist() == pytest.approx([1 / 4, 3 / 4])
 

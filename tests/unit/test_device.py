@@ -2,8 +2,8 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from fedcome_ray import device
 from fedcome_ray.methods.method import OnlyParams
+from fedcome_ray.numerics import device
 
 
 def test_a_process_without_a_gpu_computes_on_the_cpu():

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedcome_ray.config import Trial
-from fedcome_ray.evaluation import Metrics, Scores, metrics
-from fedcome_ray.population import Examples, Population, split_in_order
-from fedcome_ray.shard import Shard
+from fedcome_ray.clients.evaluation import Metrics, Scores, metrics
+from fedcome_ray.clients.shard import Shard
+from fedcome_ray.datasets.population import Examples, Population, split_in_order
+from fedcome_ray.experiments.trial import Trial
 
 
 def test_metrics_are_means_over_each_clients_segment():

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fedcome_ray import grid
 from fedcome_ray.errors import ConfigError, GridError
-from fedcome_ray.grid import Grid, assign, expand, parse_overrides
+from fedcome_ray.experiments import grid
+from fedcome_ray.experiments.grid import Grid, assign, expand, parse_overrides
 
 
 def assigned(settings: dict[str, Any], *values: tuple[str, Any]) -> dict[str, Any]:

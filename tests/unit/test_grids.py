@@ -4,7 +4,8 @@ from math import prod
 
 import pytest
 
-from fedcome_ray import grid, methods
+from fedcome_ray import methods
+from fedcome_ray.experiments import grid
 from fedcome_ray.hyperparameters import name_of
 
 # Of the profiles quick, mini and paper.

@@ -107,14 +107,15 @@ def tanh_module(hidden):
 
 
 @pytest.fixture
-def _tanh_registered(monkeypatch):
-    monkeypatch.setattr(models, "REGISTRY", dict(models.REGISTRY))
+def _tanh_registered():
     models.register(
         Tanh,
         lambda config, shape, classes: models.from_module(
             lambda: tanh_module(config.hidden), shape
         ),
     )
+    yield
+    del models.REGISTRY["tanh"]
 
 
 @pytest.mark.usefixtures("_tanh_registered")

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from fedcome_ray import grid, overlay, search
-from fedcome_ray.config import Trial, parse_trial
 from fedcome_ray.errors import GridError, UserError
+from fedcome_ray.experiments import grid, overlay
+from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.hyperparameters import name_of
+from fedcome_ray.launch import search
 
 MUS = (0.001, 0.01, 0.1)
 SPACE = {"fedprox": {"method.mu": {"low": 1e-4, "high": 1.0, "log": True}}}
@@ -134,7 +135,7 @@ def test_random_candidates_lie_in_their_ranges_and_are_the_same_again() -> None:
 def test_the_worse_are_stopped_after_a_ninth_and_a_third_of_the_rounds(
     rounds: int, milestones: list[int]
 ) -> None:
-    from fedcome_ray.launch import early_stopping
+    from fedcome_ray.launch.launch_old import early_stopping
 
     scheduler = early_stopping([parse_trial({"rounds": rounds})])
     (bracket,) = scheduler._brackets

@@ -4,8 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedcome_ray.errors import DataError
-from fedcome_ray.partition import (
+from fedcome_ray.datasets.partition import (
     CIFAR100_SUPERCLASS,
     ClassesPerClient,
     Dirichlet,
@@ -19,6 +18,7 @@ from fedcome_ray.partition import (
     shards,
     superclass_rings,
 )
+from fedcome_ray.errors import DataError
 
 # The labels of CIFAR-10's training images in their published order (no images): the published
 # partition is a function of this order alone.

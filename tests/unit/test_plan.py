@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from fedcome_ray import plan
-from fedcome_ray.config import parse_trial
-from fedcome_ray.plan import Layout, Machine, lay_out
+from fedcome_ray.experiments.trial import parse_trial
+from fedcome_ray.launch import plan_old as plan
+from fedcome_ray.launch.plan_old import Layout, Machine, lay_out
 
 
 def cores_of(layout: Layout) -> float:

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from fedcome_ray import datasets, methods, models
-from fedcome_ray.config import parse_trial
 from fedcome_ray.errors import UserError
-from fedcome_ray.federation import LocalShards, run_round
-from fedcome_ray.grid import Grid, expand
-from fedcome_ray.server import Server
+from fedcome_ray.experiments.grid import Grid, expand
+from fedcome_ray.experiments.trial import parse_trial
+from fedcome_ray.federation.round import LocalShards, run_round
+from fedcome_ray.federation.server import Server
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = (ROOT / "docs" / "adding_a_method.md").read_text(encoding="utf-8")
@@ -24,11 +24,12 @@ Write = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)
-def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def as_before() -> Iterator[None]:
     """Forget what a test has loaded."""
-    monkeypatch.setattr(methods, "REGISTRY", dict(methods.REGISTRY))
-    modules = set(sys.modules)
+    known, modules = set(methods.REGISTRY), set(sys.modules)
     yield
+    for name in set(methods.REGISTRY) - known:
+        del methods.REGISTRY[name]
     for name in set(sys.modules) - modules:
         if name.startswith(("fedcome_ray_plugin_", "outside_")):
             del sys.modules[name]
@@ -176,13 +177,13 @@ def test_a_file_that_is_not_python_is_refused(write: Write) -> None:
 
 def test_a_plugin_cannot_replace_one_of_our_methods(write: Write) -> None:
     text = EXAMPLE.replace('"momentum"', '"scaffold"')
-    with pytest.raises(UserError, match="takes the name `scaffold`, which another method has"):
+    with pytest.raises(UserError, match="the method `scaffold` exists already"):
         methods.load_plugins([write(text)])
 
 
 def test_two_plugins_cannot_have_one_name(write: Write) -> None:
     first, second = write(EXAMPLE), write(EXAMPLE, "other.py")
-    with pytest.raises(UserError, match="takes the name `momentum`, which another method has"):
+    with pytest.raises(UserError, match="the method `momentum` exists already"):
         methods.load_plugins([first, second])
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from fedcome_ray import progress as module
-from fedcome_ray.config import Trial, parse_trial
-from fedcome_ray.progress import Progress
+from fedcome_ray.experiments.trial import Trial, parse_trial
+from fedcome_ray.launch import progress as module
+from fedcome_ray.launch.progress import Progress
 
 COHORT = 5
 

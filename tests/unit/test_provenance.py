@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedcome_ray.errors import UserError
-from fedcome_ray.provenance import cautions, check_portable
+from fedcome_ray.trials.provenance import cautions, check_portable
 
 
 def result(**changes: str) -> dict[str, Any]:

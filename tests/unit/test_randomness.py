@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcome_ray.randomness import (
+from fedcome_ray.numerics.randomness import (
     Stream,
     client_keys,
     dropout_mask,

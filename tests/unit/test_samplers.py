@@ -5,10 +5,12 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from fedcome_ray import annealing, samplers, similarity
 from fedcome_ray.errors import ConfigError, DivergenceError
 from fedcome_ray.methods.method import Report
-from fedcome_ray.samplers import RandomSampler, SamplerConfig, SimilaritySampler
+from fedcome_ray.samplers import annealing
+from fedcome_ray.samplers import samplers_old as samplers
+from fedcome_ray.samplers import table as similarity
+from fedcome_ray.samplers.samplers_old import RandomSampler, SamplerConfig, SimilaritySampler
 
 
 def report_of(updates: list[list[float]]) -> Report:

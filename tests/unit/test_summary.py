@@ -6,10 +6,10 @@ from typing import Any
 
 from rich.console import Console
 
-from fedcome_ray import grid
-from fedcome_ray.config import Trial, parse_trial
-from fedcome_ray.grid import Grid
-from fedcome_ray.summary import result_table
+from fedcome_ray.experiments import grid
+from fedcome_ray.experiments.grid import Grid
+from fedcome_ray.experiments.trial import Trial, parse_trial
+from fedcome_ray.launch.summary import result_table
 
 
 def expand(**axes: list[Any]) -> list[Trial]:

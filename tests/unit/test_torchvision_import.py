@@ -4,8 +4,8 @@ import types
 
 import torch
 
-from fedcome_ray import torchvision_import
-from fedcome_ray.torchvision_import import torchvision_datasets
+from fedcome_ray.datasets import torchvision_import
+from fedcome_ray.datasets.torchvision_import import torchvision_datasets
 
 
 def test_torchvision_imports_beside_this_torch_and_stays_imported():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedcome_ray import trace
+from fedcome_ray.trials import timeline as trace
 
 
 def test_phases_follow_each_other_and_end_with_their_round(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from fedcome_ray import tracking
-from fedcome_ray.config import Trial, parse_trial
 from fedcome_ray.errors import UserError
-from fedcome_ray.tracking import Tracker, check_uri
+from fedcome_ray.experiments.trial import Trial, parse_trial
+from fedcome_ray.tracking import tracker as tracking
+from fedcome_ray.tracking.tracker import Tracker, check_uri
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -286,7 +286,7 @@ def test_several_processes_can_make_one_store(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from fedcome_ray.tracking import Tracker
+from fedcome_ray.tracking.tracker import Tracker
 folder = Path(sys.argv[1])
 tracker = Tracker(f"sqlite:///{folder / 'mlflow.db'}", "small", folder, {"profile": "quick"})
 tracker.check_open()

@@ -9,12 +9,12 @@ from pydantic import TypeAdapter
 from torch import nn
 
 from fedcome_ray import models
-from fedcome_ray.batches import ClientExamples, blocks, padded_width
-from fedcome_ray.config import LocalConfig
+from fedcome_ray.clients.batches import ClientExamples, blocks, padded_width
+from fedcome_ray.clients.training import Trainer
+from fedcome_ray.experiments.trial import LocalConfig
 from fedcome_ray.methods import parts
 from fedcome_ray.methods.method import Method, Nothing, OnlyParams
-from fedcome_ray.randomness import Stream, client_keys, dropout_mask, fold, random_bits
-from fedcome_ray.training import Trainer
+from fedcome_ray.numerics.randomness import Stream, client_keys, dropout_mask, fold, random_bits
 from tests import plain_torch
 
 SEED, ROUND = 11, 4

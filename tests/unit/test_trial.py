@@ -12,12 +12,12 @@ import torch
 from safetensors.numpy import load_file
 
 from fedcome_ray import datasets
-from fedcome_ray import trial as trials
-from fedcome_ray.config import Trial, parse_trial
+from fedcome_ray.datasets.population import Population
 from fedcome_ray.errors import ConfigError, FedcomeError, ShardError, UserError
-from fedcome_ray.federation import LocalShards
-from fedcome_ray.population import Population
-from fedcome_ray.trial import TrialRun, check_fits, exclusive, read_lines, read_result
+from fedcome_ray.experiments.trial import Trial, parse_trial
+from fedcome_ray.federation.round import LocalShards
+from fedcome_ray.trials import run as trials
+from fedcome_ray.trials.run import TrialRun, check_fits, exclusive, read_lines, read_result
 
 ROUNDS = 6
 MIXED = [

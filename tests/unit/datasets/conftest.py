@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedcome_ray.datasets.published import FACTS
-from fedcome_ray.torchvision_import import torchvision_datasets
+from fedcome_ray.datasets.torchvision_import import torchvision_datasets
 from tests.unit.datasets.files import NUM_TEST, NUM_TRAIN, cifar_files
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from fedcome_ray.data import main
 from fedcome_ray.datasets import overview, packed
-from fedcome_ray.torchvision_import import torchvision_datasets
+from fedcome_ray.datasets.torchvision_import import torchvision_datasets
 from tests.unit.datasets.files import columns, femnist_columns, write_leaf, write_mnist
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from fedcome_ray import datasets
-from fedcome_ray.config import parse_trial
 from fedcome_ray.datasets import sources
+from fedcome_ray.datasets.partition import ClassesPerClient, Ring2, Shards
 from fedcome_ray.datasets.published import FACTS
 from fedcome_ray.errors import ConfigError, DataError
-from fedcome_ray.partition import ClassesPerClient, Ring2, Shards
+from fedcome_ray.experiments.trial import parse_trial
 
 
 def sizes(population):

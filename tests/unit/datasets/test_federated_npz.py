@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from fedcome_ray import datasets
-from fedcome_ray.config import parse_trial
 from fedcome_ray.errors import DataError
+from fedcome_ray.experiments.trial import parse_trial
 
 
 def arrays(**changes):

@@ -32,7 +32,7 @@ def test_mnist_is_read_from_torchvisions_folder_or_from_files_laid_in(
 
 
 def test_torchvision_reads_the_same_mnist(tmp_path, small_datasets):
-    from fedcome_ray.torchvision_import import torchvision_datasets
+    from fedcome_ray.datasets.torchvision_import import torchvision_datasets
 
     write_mnist(tmp_path / "MNIST" / "raw")
     theirs = torchvision_datasets().MNIST(tmp_path, train=True)

@@ -24,7 +24,8 @@ COHORT = (1, 2, 4, 5, 8)
 
 @pytest.fixture(params=sorted(methods.REGISTRY))
 def method(request: pytest.FixtureRequest) -> AnyMethod:
-    config, build, _ = methods.REGISTRY[request.param]
+    entry = methods.REGISTRY[request.param]
+    config, build = entry.config, entry.build
     return build(config())
 
 

@@ -49,7 +49,8 @@ def risk(y: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_correction_is_the_gradient_of_the_published_objective(name: str) -> None:
     settings, received, client, addition = PUBLISHED[name]
-    config, build, _ = REGISTRY[name]
+    entry = REGISTRY[name]
+    config, build = entry.config, entry.build
     y = torch.randn(6, generator=RNG, dtype=torch.float64, requires_grad=True)
     (grad,) = torch.autograd.grad(risk(y), y)
     (expected,) = torch.autograd.grad(risk(y) + addition(y), y)
@@ -59,6 +60,7 @@ def test_correction_is_the_gradient_of_the_published_objective(name: str) -> Non
 
 @pytest.mark.parametrize("name", sorted(set(REGISTRY) - set(PUBLISHED)))
 def test_other_methods_leave_the_local_gradient_alone(name: str) -> None:
-    config, build, _ = REGISTRY[name]
+    entry = REGISTRY[name]
+    config, build = entry.config, entry.build
     grad = torch.randn(6, generator=RNG, dtype=torch.float64)
     torch.testing.assert_close(build(config()).correct(grad, X, OnlyParams(C), Nothing()), grad)

@@ -17,7 +17,8 @@ from fedcome_ray.methods.fedfv import Memory
 
 def two_clients(name: str, start: float = 0.0, **settings: object) -> Quadratics:
     options = {key: settings.pop(key) for key in ("num_steps", "num_examples") if key in settings}
-    config, build, _ = REGISTRY[name]
+    entry = REGISTRY[name]
+    config, build = entry.config, entry.build
     method = build(config(**settings))
     return Quadratics(
         method, column(1, 2), column(2, -1), torch.tensor([start], dtype=torch.float64), **options
@@ -154,7 +155,8 @@ def test_fedcome_moves_as_long_as_both_clients_gain() -> None:
 
 def in_the_plane(name: str, lr: float = 0.1, num_steps: int = 1) -> Quadratics:
     """F_i(x) = |x - p_i|^2 / 2 with p_1 = (-1, 0) and p_2 = (1, -1), from the origin."""
-    config, build, _ = REGISTRY[name]
+    entry = REGISTRY[name]
+    config, build = entry.config, entry.build
     minimum = torch.tensor([[-1, 0], [1, -1]], dtype=torch.float64)
     start = torch.zeros(2, dtype=torch.float64)
     return Quadratics(
@@ -199,7 +201,8 @@ LOSSES = column(0.3, 0.1, 0.2)
     ],
 )
 def test_fedfv_projects_in_the_order_of_the_losses(alpha: float, mean: tuple[int, ...]) -> None:
-    config, build, _ = REGISTRY["fedfv"]
+    entry = REGISTRY["fedfv"]
+    config, build = entry.config, entry.build
     method = build(config(alpha=alpha, tau=0))
     server = method.init_server(torch.zeros(3, dtype=torch.float64), 3)
     server, _ = method.aggregate(server, (0, 1, 2), report_of(MUTUAL_CONFLICT, loss=LOSSES))
@@ -208,7 +211,8 @@ def test_fedfv_projects_in_the_order_of_the_losses(alpha: float, mean: tuple[int
 
 
 def test_fedfv_frees_the_mean_from_conflicts_with_a_remembered_client() -> None:
-    config, build, _ = REGISTRY["fedfv"]
+    entry = REGISTRY["fedfv"]
+    config, build = entry.config, entry.build
     method = build(config(alpha=0, tau=1, window="past_only"))
     server = method.init_server(torch.zeros(2, dtype=torch.float64), 3)
     memory = Memory(

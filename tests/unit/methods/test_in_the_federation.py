@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fedcome_ray import datasets, models
-from fedcome_ray.config import parse_trial
-from fedcome_ray.federation import LocalShards, run_round
-from fedcome_ray.server import Server
+from fedcome_ray.experiments.trial import parse_trial
+from fedcome_ray.federation.round import LocalShards, run_round
+from fedcome_ray.federation.server import Server
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ COHORTS = [(0, 3), (1, 2, 5), (3,), (0, 1, 2, 3, 4, 5), (2, 5)]
 
 
 def federation(name: str, **settings: Any) -> Quadratics:
-    config, build, _ = REGISTRY[name]
+    entry = REGISTRY[name]
+    config, build = entry.config, entry.build
     return Quadratics(build(config(**settings)), CURVATURE, MINIMUM, START, num_steps=(1, 2, 3) * 2)
 
 

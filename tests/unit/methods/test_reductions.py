@@ -18,7 +18,8 @@ COHORT = (0, 1, 2, 3, 4, 5)
 
 
 def build(name: str, **settings: Any) -> Any:
-    config, build, _ = REGISTRY[name]
+    entry = REGISTRY[name]
+    config, build = entry.config, entry.build
     return build(config(**settings))
 
 

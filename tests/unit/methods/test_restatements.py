@@ -16,10 +16,10 @@ from restatements import World
 from torch import nn
 
 from fedcome_ray import datasets, methods, models
-from fedcome_ray.config import Trial, parse_trial
-from fedcome_ray.federation import LocalShards, run_round
-from fedcome_ray.population import Population
-from fedcome_ray.server import Server
+from fedcome_ray.datasets.population import Population
+from fedcome_ray.experiments.trial import Trial, parse_trial
+from fedcome_ray.federation.round import LocalShards, run_round
+from fedcome_ray.federation.server import Server
 
 Restatement = Callable[..., NDArray[np.float64]]
 HIDDEN, NUM_ROUNDS = 16, 10

@@ -18,7 +18,7 @@ import json, sys, warnings
 warnings.simplefilter("ignore")
 {before}
 import fedcome_ray, torch
-from fedcome_ray.device import prepare_process
+from fedcome_ray.numerics.device import prepare_process
 from fedcome_ray.numerics import libraries
 found = libraries.arithmetic(torch.device("cpu"))
 print(json.dumps([libraries.is_company_fixed(), found, libraries.not_portable()]))
@@ -46,7 +46,8 @@ def test_coming_too_late_is_noticed_and_said() -> None:
     if found["mkl"] == "none":
         pytest.skip("there is no MKL here, and nothing that could come too late")
     code = (
-        f"{PRODUCT}\nimport json, warnings\nfrom fedcome_ray.device import prepare_process\n"
+        f"{PRODUCT}\nimport json, warnings\n"
+        "from fedcome_ray.numerics.device import prepare_process\n"
         "with warnings.catch_warnings(record=True) as said:\n"
         "    warnings.simplefilter('always')\n    prepare_process()\n"
         "print(json.dumps([str(one.message) for one in said]))\n"

@@ -1,5 +1,5 @@
-from fedcome_ray.device import CPU
 from fedcome_ray.numerics import libraries
+from fedcome_ray.numerics.device import CPU
 
 
 def test_the_record_names_every_library_and_the_processor() -> None:

@@ -1,0 +1,88 @@
+"""What clients remember between their participations.
+
+Rows exist only for clients that have taken part. A round's new states are proposed first and
+become valid when the next round begins: if a round has to be repeated, because another shard died
+in it, its proposals are dropped and the repetition sees what the first attempt saw.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcome_ray.trials.checkpoint import Arrays
+
+
+class ClientStates:
+    """States of any number of clients as one buffer `[rows, dim]` for each field of the state."""
+
+    def __init__(self, init_client: Callable[[Tensor], Any], dim: int) -> None:
+        self._fresh = init_client(torch.zeros(dim))
+        self._rows: dict[int, int] = {}
+        self._fields = [field.new_empty((0, dim)) for field in self._fresh]
+        self._proposed: list[tuple[Tensor, Any]] = []
+        self._round = -1
+
+    def begin(self, round_index: int) -> None:
+        """Accept the proposals of an earlier round; drop those of an abandoned attempt at this."""
+        if self._round < round_index:
+            self._accept()
+        self._proposed = []
+        self._round = round_index
+
+    def of(self, clients: Tensor) -> Any:
+        """The states of a block of clients, `[clients, dim]` for each field."""
+        if not self._fields:
+            return self._fresh
+        known = torch.tensor([client in self._rows for client in clients.tolist()])
+        rows = torch.tensor([self._rows.get(client, 0) for client in clients.tolist()])
+        fields = []
+        for fresh, field in zip(self._fresh, self._fields, strict=True):
+            block = fresh.expand(len(clients), -1).clone()
+            block[known] = field[rows[known]]
+            fields.append(block)
+        return type(self._fresh)(*fields)
+
+    def propose(self, clients: Tensor, state: Any) -> None:
+        """Remember these states, valid from the next round on."""
+        if self._fields:
+            self._proposed.append((clients, state))
+
+    def export(self) -> Arrays:
+        """Clients that have a state, in increasing order, and a row for each, by field.
+
+        For a checkpoint between two rounds, so what the last round proposed is valid.
+        """
+        self._accept()
+        clients = sorted(self._rows)
+        rows = [self._rows[client] for client in clients]
+        names = self._fresh._fields
+        fields = {name: f[rows].numpy() for name, f in zip(names, self._fields, strict=True)}
+        return {"ids": np.array(clients, np.int64), **fields}
+
+    def restore(self, states: Arrays) -> None:
+        """Remember what `export` gave and nothing else."""
+        self._rows, self._proposed, self._round = {}, [], -1
+        if states:
+            fields = [torch.tensor(states[name]) for name in self._fresh._fields]
+            self._write(torch.tensor(states["ids"]), fields)
+
+    def _accept(self) -> None:
+        proposed, self._proposed = self._proposed, []
+        for clients, state in proposed:
+            self._write(clients, state)
+
+    def _write(self, clients: Tensor, state: Any) -> None:
+        newcomers = [client for client in clients.tolist() if client not in self._rows]
+        for client in newcomers:
+            self._rows[client] = len(self._rows)
+        rows = torch.tensor([self._rows[client] for client in clients.tolist()], dtype=torch.int64)
+        for number, values in enumerate(state):
+            field = self._fields[number]
+            if len(field) < len(self._rows):
+                grown = field.new_empty((max(len(self._rows), 2 * len(field)), field.shape[1]))
+                grown[: len(field)] = field
+                self._fields[number] = field = grown
+            field[rows] = values

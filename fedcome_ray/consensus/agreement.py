@@ -1,0 +1,188 @@
+"""Consensus: replace every update by the nearest one that conflicts with no update of the cohort.
+
+With the updates g_1..g_M as rows of G, client i's agreed update is the projection of g_i onto the
+cone {x : G x >= 0}. By duality it is g_i + sum_k l_ik g_k, with multipliers l_i >= 0 that minimise
+|g_i + sum_k l_ik g_k|. All M problems share the Gram matrix G G', so beyond one pass over the
+params to form it, and one weighted sum of the raw updates at the end, nothing is of size dim.
+
+Everything is computed on the cosines, the Gram matrix scaled to unit diagonal: the answer does not
+depend on the length of other clients' updates, and so neither should its accuracy.
+
+Updates or their negatives (pseudo-gradients) may be given; the result has the same sense.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedcome_ray.errors import ConsensusError
+from fedcome_ray.numerics import geometry
+from fedcome_ray.numerics.geometry import Floats
+
+Solver = Literal["active_set", "osqp"]
+
+CONFLICT_TOLERANCE = 1e-12
+"""Cosine below which two updates conflict; between it and zero is rounding."""
+KKT_TOLERANCE = 1e-9
+"""Largest accepted violation of the optimality conditions, on the scale of cosines."""
+_OSQP_ACCURACY = 1e-3
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The outcome of a consensus; `direction` is `coefficients @ updates`, unless clamped."""
+
+    updates: Tensor  # [cohort, dim], as given
+    mixing: Tensor  # [cohort, cohort] float64; row i gives agreed update i from the raw updates
+    coefficients: Tensor  # [cohort] float64
+    direction: Tensor  # [dim]
+    info: Mapping[str, float]
+
+    def agreed_updates(self) -> Tensor:
+        """The nearest updates without conflict, `[cohort, dim]`, formed on demand."""
+        return geometry.combine(self.mixing, self.updates)
+
+
+def agree(
+    updates: Tensor | Sequence[Tensor],
+    weights: Tensor | None = None,
+    *,
+    gram: Tensor | None = None,
+    solver: Solver = "active_set",
+    clamp: float | None = None,
+    match_norm: bool = False,
+) -> Agreement:
+    """The weighted mean of the cohort's agreed updates.
+
+    `updates` is `[cohort, dim]` or blocks of its rows; `gram`, if known, saves a pass over it.
+    `clamp` limits each coordinate of the direction, `match_norm` rescales it to the length of the
+    plain weighted mean.
+    """
+    if not isinstance(updates, Tensor):
+        updates = torch.cat(tuple(updates))
+    cosines, norms = geometry.normalise(geometry.gram_matrix(updates) if gram is None else gram)
+    shares = _shares(weights, len(updates))
+
+    started = time.perf_counter()
+    solution = _solve(cosines, norms, updates, solver)
+    seconds = time.perf_counter() - started
+
+    mixing = np.eye(len(norms)) + solution.multipliers * (norms[:, None] / geometry.nonzero(norms))
+    coefficients = shares @ mixing
+    length = _length(coefficients * norms, cosines)
+    plain_length = _length(shares * norms, cosines)
+    if match_norm and length > 0.0:
+        coefficients *= plain_length / length
+    direction = geometry.combine(torch.from_numpy(coefficients[None]), updates)[0]
+    return Agreement(
+        updates=updates,
+        mixing=torch.from_numpy(mixing),
+        coefficients=torch.from_numpy(coefficients),
+        direction=direction if clamp is None else direction.clamp(-clamp, clamp),
+        info={
+            **_describe(solution, cosines),
+            "step_ratio": length / plain_length if plain_length > 0.0 else 1.0,
+            "solve_seconds": seconds,
+        },
+    )
+
+
+def _shares(weights: Tensor | None, size: int) -> Floats:
+    if weights is None:
+        return np.full(size, 1.0 / size)
+    shares: Floats = weights.double().cpu().numpy()
+    if shares.shape != (size,) or not (shares >= 0.0).all() or not 0.0 < shares.sum() < np.inf:
+        raise ValueError(
+            f"`weights` must be {size} non-negative numbers, not all zero, got {weights}"
+        )
+    total = float(shares.sum())
+    return shares / total
+
+
+class _Solution(NamedTuple):
+    multipliers: Floats  # row i: how much of each update, both scaled to length 1, joins client i's
+    slack: Floats  # row i: cosine of agreed update i and each raw update, times the length it kept
+    iterations: int
+    kkt_residual: float
+
+
+def _solve(cosines: Floats, norms: Floats, updates: Tensor, solver: Solver) -> _Solution:
+    from fedcome_ray.consensus import (
+        active_set,  # compiled: slow to import, and only servers need it
+    )
+
+    is_pending = np.any(cosines < -CONFLICT_TOLERANCE, axis=1)  # the others agree already
+    multipliers, iterations = np.zeros_like(cosines), 0
+    if solver == "osqp" and is_pending.any():
+        multipliers, iterations = _osqp(cosines, is_pending)
+    iterations += active_set.solve(cosines, multipliers, is_pending)
+    slack = cosines + multipliers @ cosines
+    if is_pending.any():
+        factor = geometry.triangular_factor(updates, norms)
+        for client in np.flatnonzero(is_pending):
+            found = multipliers[client]
+            multipliers[client] = active_set.solve_on_factor(factor, int(client), found)
+            slack[client] = factor.T @ (factor[:, client] + factor @ multipliers[client])
+    residuals = np.abs(np.minimum(multipliers, slack)).max(axis=1)
+    # Multipliers of 1e7, between updates nearly opposite, cannot be more exact than float64 is.
+    if not np.all(residuals <= KKT_TOLERANCE + 1e-15 * multipliers.sum(axis=1)):
+        raise ConsensusError(
+            f"the consensus of a cohort of {len(cosines)} by {solver} misses optimality by "
+            f"{residuals.max():.1e}, allowed is {KKT_TOLERANCE:.0e}; the cosines of its updates "
+            f"have condition number {np.linalg.cond(cosines, 1):.1e}"
+        )
+    return _Solution(multipliers, slack, iterations, float(residuals.max()))
+
+
+def _osqp(cosines: Floats, is_pending: NDArray[np.bool_]) -> tuple[Floats, int]:
+    """Multipliers to a low accuracy, good enough to tell which of them are positive.
+
+    The active-set method starts from them: it solves for these exactly and, where the guess of
+    who is positive was wrong, goes on from there. So however far OSQP got, it decides how many
+    pivots are left, not the answer; its own polish would keep a wrong guess.
+    """
+    import osqp  # slow to import, and only needed here
+    from scipy import sparse
+
+    size = len(cosines)
+    multipliers, iterations = np.zeros_like(cosines), 0
+    problem = osqp.OSQP()
+    problem.setup(
+        P=sparse.csc_matrix(np.triu(cosines)),
+        q=np.zeros(size),
+        A=sparse.eye(size, format="csc"),
+        l=np.zeros(size),
+        u=np.full(size, np.inf),
+        eps_abs=_OSQP_ACCURACY,
+        eps_rel=_OSQP_ACCURACY,
+        verbose=False,
+    )
+    for client in np.flatnonzero(is_pending):
+        problem.update(q=cosines[client])
+        result = problem.solve(raise_error=False)
+        iterations += result.info.iter
+        multipliers[client] = np.where(result.x > _OSQP_ACCURACY, result.x, 0.0)
+    return multipliers, iterations
+
+
+def _describe(solution: _Solution, cosines: Floats) -> dict[str, float]:
+    squared_drifts = ((solution.slack - cosines) * solution.multipliers).sum(axis=1)
+    return {
+        "conflicts/before": int(np.triu(cosines < -CONFLICT_TOLERANCE, k=1).sum()),
+        "conflicts/after": int((solution.slack < -KKT_TOLERANCE).sum()),
+        "drift": float(np.sqrt(np.maximum(squared_drifts, 0.0)).mean()),
+        "solver_iterations": solution.iterations,
+        "kkt_residual": solution.kkt_residual,
+    }
+
+
+def _length(lengths: Floats, cosines: Floats) -> float:
+    """Length of a sum of vectors of given lengths; zero where they cancel to rounding."""
+    squared = float(lengths @ cosines @ lengths)
+    return squared**0.5 if squared > 1e-14 * lengths.sum() ** 2 else 0.0

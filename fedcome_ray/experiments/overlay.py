@@ -1,0 +1,117 @@
+"""Overlays: the best settings that a search found, for other grids to take.
+
+    - when: {data.dataset: digits, method.name: fedprox}
+      set: {method.mu: 0.01}
+      evidence: {accuracy: 0.931, seeds: 1, trials: [3f2a...]}
+
+A rule applies to every trial whose settings are those of `when`. The evidence names the trials by
+their keys, which are tags of their runs in MLflow.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
+
+from fedcome_ray.errors import GridError
+from fedcome_ray.experiments.grid import Settings, assign, flatten, read_yaml
+from fedcome_ray.experiments.trial import Trial, explain
+from fedcome_ray.hyperparameters import Hyperparameters
+
+TUNED = ("method.", "local.")
+"""Where the settings are that one tunes; others, like the participation, one compares."""
+
+
+class Rule(Hyperparameters):
+    """Settings for the trials that fit."""
+
+    when: Settings
+    set: Settings
+    evidence: Settings = Field(default_factory=dict)
+
+
+def load(path: Path) -> list[Rule]:
+    """Read and check an overlay file."""
+    try:
+        return TypeAdapter(list[Rule]).validate_python(read_yaml(path, "--overlay"))
+    except ValidationError as error:
+        raise GridError(f"--overlay: `{path}` is not an overlay:\n{explain(error, Rule)}") from None
+
+
+class Overlay:
+    """Changes the settings of trials as the rules that fit them say."""
+
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self._rules = rules
+        self._is_used = False
+
+    def __call__(self, settings: Settings) -> None:
+        flat = flatten(settings)
+        for rule in self._rules:
+            if all(flat.get(name) == value for name, value in rule.when.items()):
+                assign(settings, rule.set.items())
+                self._is_used = True
+
+    def check_used(self) -> None:
+        """Refuse rules of which none fitted any trial: they were meant for something else."""
+        if self._rules and not self._is_used:
+            cases = "; ".join(str(rule.when) for rule in self._rules)
+            raise GridError(f"--overlay: no trial of the grid is one of {cases}")
+
+
+def best(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> list[Rule]:
+    """For each dataset and method, its settings with the best mean accuracy over all trials.
+
+    `accuracy` is by trial key. Settings under which some trials failed are not better by that: the
+    most finished trials win, then the mean. A method that was run in only one way needs no rule.
+    """
+    groups: dict[tuple[Any, Any], list[tuple[Settings, str]]] = {}
+    for trial in trials:
+        if trial.key in accuracy:
+            own = flatten(trial.model_dump(mode="json"))
+            group = groups.setdefault((own["data.dataset"], own["method.name"]), [])
+            group.append((own, trial.key))
+    rules = (_best_of(group, accuracy, *kind) for kind, group in groups.items())
+    return [rule for rule in rules if rule is not None]
+
+
+def _best_of(
+    group: list[tuple[Settings, str]], accuracy: Mapping[str, float], dataset: str, method: str
+) -> Rule | None:
+    varying = [
+        name
+        for name in group[0][0]
+        if name.startswith(TUNED) and len({str(own.get(name)) for own, _ in group}) > 1
+    ]
+    if not varying:
+        return None
+    candidates: dict[str, list[tuple[Settings, str]]] = {}
+    for own, key in group:
+        values = {name: own.get(name) for name in varying}
+        candidates.setdefault(json.dumps(values), []).append((own, key))
+
+    def score(values: str) -> tuple[int, float]:
+        keys = [key for _, key in candidates[values]]
+        return len(keys), mean(accuracy[key] for key in keys)
+
+    winner = max(candidates, key=score)
+    return Rule(
+        when={"data.dataset": dataset, "method.name": method},
+        set=json.loads(winner),
+        evidence={
+            "accuracy": round(score(winner)[1], 6),
+            "seeds": len({own["seed"] for own, _ in candidates[winner]}),
+            "candidates": len(candidates),
+            "trials": [key for _, key in candidates[winner]],
+        },
+    )
+
+
+def text(rules: Sequence[Rule], origin: str) -> str:
+    """An overlay file that says where it comes from."""
+    content = yaml.safe_dump([rule.model_dump() for rule in rules], sort_keys=False)
+    return f"# Best settings, by test accuracy of the last round: {origin}\n{content}"

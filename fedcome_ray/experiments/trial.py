@@ -1,0 +1,183 @@
+"""One trial, typed.
+
+A `Trial` says everything that decides a result and nothing about the machine that computes it:
+shards, CPUs and folders are not here, so the same trial has the same key everywhere.
+"""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
+
+from fedcome_ray.datasets import DataConfig, Digits
+from fedcome_ray.errors import ConfigError, did_you_mean
+from fedcome_ray.hyperparameters import Hyperparameters, name_of
+from fedcome_ray.methods import MethodConfig, digest_of
+from fedcome_ray.methods.fedavg import FedAvg
+from fedcome_ray.models import MLP, ModelConfig
+from fedcome_ray.numerics.device import Precision
+from fedcome_ray.samplers.samplers_old import RandomSampler, SamplerConfig
+
+
+def _full_means_none(value: object) -> object:
+    return None if value == "full" else value
+
+
+class LocalConfig(Hyperparameters):
+    """Local training, the same for all methods."""
+
+    lr: Annotated[float, Field(gt=0, le=1e30)] = 0.05  # more would not fit into float32
+    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.998
+    """Factor of the learning rate per round; the first round is undecayed."""
+    epochs: PositiveInt = 1
+    batch_size: Annotated[PositiveInt | None, BeforeValidator(_full_means_none)] = 50
+    """None, also written `full`: one batch of all the client's examples."""
+    weight_decay: NonNegativeFloat = 1e-3
+    clip_norm: PositiveFloat | None = None
+    precision: Precision = "float32"
+    """Of matrix products on a GPU."""
+
+    def lr_at(self, round_index: int) -> float:
+        return self.lr * self.lr_decay**round_index
+
+
+class Trial(Hyperparameters):
+    """One configuration, run once."""
+
+    data: DataConfig = Field(default_factory=Digits)
+    model: ModelConfig = Field(default_factory=MLP)
+    local: LocalConfig = Field(default_factory=LocalConfig)
+    method: MethodConfig = Field(default_factory=FedAvg)
+    sampler: SamplerConfig = Field(default_factory=RandomSampler)
+    participation: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of the population in each cohort; with `cohort_size` also unset, everybody."""
+    cohort_size: PositiveInt | None = None
+    rounds: PositiveInt = 100
+    seed: NonNegativeInt = 0
+    eval_every: PositiveInt = 1
+    """Rounds between evaluations; the last round is always evaluated."""
+    eval_train_every: PositiveInt | None = None
+    """Rounds between evaluations on the clients' training examples; unset, there are none."""
+    init_digest: str | None = None
+    """SHA-256 of the params that training starts from, where they do not come from the seed."""
+
+    @model_validator(mode="after")
+    def _check_cohort(self) -> Self:
+        if self.participation is not None and self.cohort_size is not None:
+            raise ValueError(
+                f"give `participation` or `cohort_size`, not both "
+                f"(got {self.participation} and {self.cohort_size})"
+            )
+        num_clients = getattr(self.data, "num_clients", None)
+        if num_clients is not None:
+            self.cohort_size_of(num_clients)
+        return self
+
+    def cohort_size_of(self, num_clients: int) -> int:
+        """The number of clients in each cohort of a population of `num_clients`."""
+        if self.cohort_size is None:
+            return max(1, round((self.participation or 1.0) * num_clients))
+        if self.cohort_size > num_clients:
+            raise ValueError(
+                f"cohort_size must be at most the population of {num_clients} clients, "
+                f"got {self.cohort_size}"
+            )
+        return self.cohort_size
+
+    def is_evaluated(self, round_index: int) -> bool:
+        return (round_index + 1) % self.eval_every == 0 or round_index + 1 == self.rounds
+
+    def is_train_evaluated(self, round_index: int) -> bool:
+        return self.eval_train_every is not None and (round_index + 1) % self.eval_train_every == 0
+
+    @property
+    def key(self) -> str:
+        """The identity of the trial: the same settings have the same key on every machine.
+
+        A plugin's code is a setting too: an edited one is another trial.
+        """
+        settings = self.model_dump(mode="json")
+        if (digest := digest_of(self.method)) is not None:
+            settings["plugin"] = digest
+        text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def name(self) -> str:
+        """A short name for people: what varies in most grids, and settings other than usual."""
+        share = f"m{self.cohort_size}" if self.cohort_size else f"p{self.participation or 1.0:g}"
+        sampler, method = label(self.sampler), label(self.method)
+        return f"{method}-{self._data_label}-{share}-{sampler}-s{self.seed}"
+
+    @property
+    def _data_label(self) -> str:
+        partition = getattr(self.data, "partition", None)
+        settings = _unusual(partition) if partition is not None else ""
+        return f"{Path(self.data.dataset).stem}{settings}"  # of npz:PATH, the file's name
+
+    @property
+    def folder_name(self) -> str:
+        """A name that is safe as a path and unique to these settings."""
+        return f"{re.sub(r'[^A-Za-z0-9._-]', '_', self.name)}-{self.key}"
+
+
+def label(settings: Hyperparameters) -> str:
+    """A method or a sampler as its name and the settings that are not the default."""
+    return f"{name_of(settings)}{_unusual(settings)}"
+
+
+def _unusual(settings: Hyperparameters) -> str:
+    values = settings.model_dump(mode="json", exclude_defaults=True)
+    shown = [f"{field}={_short(value)}" for field, value in values.items() if field != "name"]
+    return f"({','.join(shown)})" if shown else ""
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def parse_trial(settings: dict[str, Any]) -> Trial:
+    """Validate settings; every complaint names the field, the value and what is allowed."""
+    try:
+        return Trial.model_validate(settings)
+    except ValidationError as error:
+        raise ConfigError(explain(error)) from None
+
+
+def explain(error: ValidationError, record: type[BaseModel] = Trial) -> str:
+    """Pydantic's complaints, one line each: field, value, what is allowed."""
+    return "\n".join(_complaint(item, record) for item in error.errors(include_url=False))
+
+
+def _complaint(item: Any, record: type[BaseModel]) -> str:
+    path = [str(part) for part in item["loc"]]
+    field = ".".join(path) or record.__name__.lower()
+    if item["type"] == "extra_forbidden":
+        return f"{field}: there is no such setting{_nearest_field(path, record)}"
+    message = str(item["msg"]).removeprefix("Value error, ")
+    value = item["input"]
+    shown = "" if isinstance(value, dict) or ", got `" in message else f", got `{value}`"
+    return f"{field}: {message[0].lower()}{message[1:]}{shown}"
+
+
+def _nearest_field(path: list[str], record: type[BaseModel]) -> str:
+    """The fields beside the last of the path, where the path alone says which record that is."""
+    owner: Any = record
+    for part in path[:-1]:
+        field = getattr(owner, "model_fields", {}).get(part)
+        owner = field and field.annotation
+    fields = getattr(owner, "model_fields", None)
+    return f"; {did_you_mean(path[-1], fields)}" if fields else ""

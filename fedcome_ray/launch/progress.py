@@ -1,0 +1,129 @@
+"""What a user sees while trials run: one live display, or plain lines without a terminal."""
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from fedcome_ray.experiments.trial import Trial
+from fedcome_ray.trials.run import Line
+
+PLAIN_SECONDS = 10.0
+MAX_ROWS = 12
+
+
+class Progress:
+    """Follows the trials of a launch. Work is counted in client updates, so that ETA is fair."""
+
+    def __init__(self, console: Console, trials: Sequence[Trial], cohort_sizes: dict[str, int]):
+        self.console = console
+        self.status: Counter[str] = Counter({"waiting": len(trials)})
+        self._cohorts = cohort_sizes
+        self._total = sum(trial.rounds * cohort_sizes[trial.key] for trial in trials)
+        self._done = 0
+        self._rounds: dict[str, int] = {}
+        self._resumed: dict[str, int] = {}  # rounds of earlier launches
+        self._running: dict[str, tuple[Trial, float | None]] = {}
+        self._best: tuple[float, str] | None = None
+        self._start = time.monotonic()
+        self._last_plain = self._start
+        self._live: Live | None = None
+
+    def __enter__(self) -> "Progress":
+        if self.console.is_terminal:
+            self._live = Live(
+                get_renderable=self._render, console=self.console, refresh_per_second=4
+            )
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def started(self, trial: Trial) -> None:
+        self.status["waiting"] -= 1
+        self.status["running"] += 1
+        self._running[trial.key] = (trial, None)
+
+    def resumed(self, trial: Trial, num_rounds: int) -> None:
+        """Rounds of an earlier launch: done, but they say nothing about the speed of this one."""
+        self._resumed[trial.key] = self._rounds[trial.key] = num_rounds
+        self._done += num_rounds * self._cohorts[trial.key]
+
+    def advanced(self, trial: Trial, lines: Iterable[Line]) -> None:
+        before = self._rounds.get(trial.key, 0)
+        accuracy = self._running.get(trial.key, (trial, None))[1]
+        for line in lines:
+            self._rounds[trial.key] = max(self._rounds.get(trial.key, 0), line["round"] + 1)
+            accuracy = line["metrics"].get("accuracy/test", accuracy)
+        self._done += (self._rounds.get(trial.key, 0) - before) * self._cohorts[trial.key]
+        self._running[trial.key] = (trial, accuracy)
+        self._say_something()
+
+    def ended(self, trial: Trial, outcome: str, why: str = "") -> None:
+        """`outcome` is done, failed or interrupted."""
+        if trial.key in self._running:
+            self.status["running"] -= 1
+        else:
+            self.status["waiting"] -= 1  # its process died before the trial began
+        _, accuracy = self._running.pop(trial.key, (trial, None))
+        self.status[outcome] += 1
+        if outcome == "done" and accuracy is not None:
+            self._best = max(self._best or (0.0, ""), (accuracy, trial.name))
+        if self._live is None or outcome == "failed":
+            shown = why or (f"accuracy {accuracy:.3f}" if accuracy is not None else "")
+            self._say(f"{outcome:>6}  {trial.name}  {shown}")
+        self._say_something()
+
+    def _say_something(self) -> None:
+        if self._live is None and time.monotonic() - self._last_plain > PLAIN_SECONDS:
+            self._last_plain = time.monotonic()
+            self._say(" · ".join([self._counts(), *self._speed(), *self._best_so_far()]))
+
+    def _say(self, line: str) -> None:
+        wide = self._live is None  # lines in a file are not wrapped
+        self.console.print(line, markup=False, highlight=False, soft_wrap=wide)
+
+    def _counts(self) -> str:
+        return ", ".join(f"{count} {word}" for word, count in self.status.items() if count)
+
+    def _speed(self) -> list[str]:
+        share = f"{self._done / self._total:.0%}"
+        resumed = sum(rounds * self._cohorts[key] for key, rounds in self._resumed.items())
+        if self._done <= resumed:
+            return [share]
+        elapsed = time.monotonic() - self._start
+        rounds = sum(self._rounds.values()) - sum(self._resumed.values())
+        left = elapsed * (self._total - self._done) / (self._done - resumed)
+        return [share, f"{rounds / elapsed:.1f} rounds/s", f"ETA {timedelta(seconds=round(left))}"]
+
+    def _best_so_far(self) -> list[str]:
+        return [f"best {self._best[0]:.3f} {self._best[1]}"] if self._best else []
+
+    def _render(self) -> RenderableType:
+        running = Table.grid(padding=(0, 2))
+        running.add_column(no_wrap=True, overflow="ellipsis")
+        running.add_column(no_wrap=True, min_width=len("round 1000/1000"))
+        running.add_column(no_wrap=True, min_width=len("accuracy 0.000"))
+        for trial, accuracy in list(self._running.values())[:MAX_ROWS]:
+            shown = "" if accuracy is None else f"accuracy {accuracy:.3f}"
+            done = f"round {self._rounds.get(trial.key, 0)}/{trial.rounds}"
+            running.add_row(Text(f"  {trial.name}"), done, shown)
+        hidden = len(self._running) - MAX_ROWS
+        bar = Table.grid(padding=(0, 1))  # a bar of its own does not end its line
+        bar.add_row(
+            ProgressBar(total=self._total, completed=self._done, width=30),
+            " · ".join(self._speed()),
+        )
+        lines: list[RenderableType] = [Text(self._counts()), bar, running]
+        if hidden > 0:
+            lines.append(Text(f"  and {hidden} more"))
+        lines += [Text(text, no_wrap=True, overflow="ellipsis") for text in self._best_so_far()]
+        return Group(*lines)

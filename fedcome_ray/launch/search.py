@@ -1,0 +1,198 @@
+"""Search beyond a grid: settings drawn from ranges, by Optuna or at random with early stopping.
+
+A grid file may have ranges for the settings of a method and of local training:
+
+    space:
+      fedprox: {method.mu: {low: 0.0001, high: 1.0, log: true}, local.lr: {low: 0.01, high: 0.1}}
+      fedfv: {method.tau: {choices: [0, 1, 3, 10]}}
+
+`optuna` proposes candidates in batches and learns from a batch before the next. Batches make a
+search reproducible, and since every candidate is an ordinary trial, the same command goes on after
+an interruption. `asha` draws all candidates at random and stops the worse ones early, on Ray Tune.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError, model_validator
+
+from fedcome_ray.errors import GridError, UserError
+from fedcome_ray.experiments.grid import assign
+from fedcome_ray.experiments.overlay import TUNED
+from fedcome_ray.experiments.trial import Trial, explain, parse_trial
+from fedcome_ray.hyperparameters import Hyperparameters, name_of
+from fedcome_ray.numerics.randomness import Stream, generator
+
+if TYPE_CHECKING:
+    from fedcome_ray.launch.launch_old import Outcome, Request
+
+Kind = Literal["optuna", "asha"]
+BATCH = 4  # candidates of each method between two lessons
+
+
+class Range(Hyperparameters):
+    """The values of a setting: between two numbers, or one of some."""
+
+    low: float | None = None
+    high: float | None = None
+    log: bool = False
+    choices: tuple[Any, ...] | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.choices is not None and not self.choices:
+            raise ValueError("`choices` must have at least one")
+        if self.choices is None:
+            if self.low is None or self.high is None or not self.low < self.high:
+                raise ValueError("a range needs `low` below `high`, or `choices`")
+            if self.log and self.low <= 0:
+                raise ValueError(f"a logarithmic range needs `low` above 0, got {self.low}")
+        return self
+
+    def draw(self, rng: np.random.Generator) -> Any:
+        if self.choices is not None:
+            return self.choices[rng.integers(len(self.choices))]
+        assert self.low is not None
+        assert self.high is not None
+        if self.log:
+            return math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
+        return rng.uniform(self.low, self.high)
+
+
+Space = Mapping[str, Mapping[str, Range]]  # method -> setting -> range
+
+
+def parse_space(space: Mapping[str, Any]) -> Space:
+    """The ranges of a grid file, checked."""
+    try:
+        parsed = TypeAdapter(dict[str, dict[str, Range]]).validate_python(space)
+    except ValidationError as error:
+        raise GridError(f"`space` of the grid:\n{explain(error, Range)}") from None
+    for method, ranges in parsed.items():
+        for name in ranges:
+            if not name.startswith(TUNED):
+                raise GridError(
+                    f"`space` of the grid: {method}: `{name}` cannot be searched, only settings "
+                    f"that start with {' or '.join(f'`{prefix}`' for prefix in TUNED)}"
+                )
+    return parsed
+
+
+def search(
+    request: "Request",
+    space: Space,
+    kind: Kind,
+    samples: int,
+    run: "Callable[[Request], Outcome]",
+) -> "tuple[Request, list[Outcome]]":
+    """Try `samples` settings of each method that has ranges; all trials, and how launches ended."""
+    starts = first_of_each_method(request.trials, space)
+    attempt = _stop_early if kind == "asha" else _learn
+    tried: dict[str, Trial] = {}
+    outcomes: list[Outcome] = []
+    plain = dataclasses.replace(request, best=None)  # the best are known only at the end
+    for trials, outcome in attempt(plain, starts, space, samples, run):
+        tried |= {trial.key: trial for trial in trials}
+        outcomes.append(outcome)
+        if outcome.is_interrupted:
+            break
+    return dataclasses.replace(request, trials=list(tried.values())), outcomes
+
+
+def first_of_each_method(trials: Sequence[Trial], space: Space) -> list[Trial]:
+    """A trial to vary for each dataset and method that has ranges."""
+    starts: dict[tuple[str, str], Trial] = {}
+    for trial in trials:
+        if name_of(trial.method) in space:
+            starts.setdefault((trial.data.model_dump_json(), name_of(trial.method)), trial)
+    if not starts:
+        raise UserError(f"--search: the grid has no `space` for its methods; it has {list(space)}")
+    return list(starts.values())
+
+
+def vary(trial: Trial, values: Mapping[str, Any]) -> Trial:
+    """The same trial with other values."""
+    settings = trial.model_dump(mode="json")
+    assign(settings, values.items())
+    return parse_trial(settings)
+
+
+def at_random(start: Trial, ranges: Mapping[str, Range], samples: int) -> list[Trial]:
+    """Candidates drawn at random, the same ones for the same trial."""
+    rng = generator(start.seed, Stream.SEARCH)
+    drawn = ({name: values.draw(rng) for name, values in ranges.items()} for _ in range(samples))
+    candidates = {trial.key: trial for trial in (vary(start, values) for values in drawn)}
+    return list(candidates.values())
+
+
+def candidates_at_random(trials: Sequence[Trial], space: Space, samples: int) -> list[Trial]:
+    """Those of all methods that have ranges."""
+    starts = first_of_each_method(trials, space)
+    drawn = (at_random(start, space[name_of(start.method)], samples) for start in starts)
+    return [trial for some in drawn for trial in some]
+
+
+def _stop_early(
+    request: "Request",
+    starts: Sequence[Trial],
+    space: Space,
+    samples: int,
+    run: "Callable[[Request], Outcome]",
+) -> "Iterator[tuple[list[Trial], Outcome]]":
+    """One method after the other: candidates compete with those of their own method only."""
+    for start in starts:
+        trials = at_random(start, space[name_of(start.method)], samples)
+        yield trials, run(dataclasses.replace(request, trials=trials, asha=True))
+
+
+def _learn(
+    request: "Request",
+    starts: Sequence[Trial],
+    space: Space,
+    samples: int,
+    run: "Callable[[Request], Outcome]",
+) -> "Iterator[tuple[list[Trial], Outcome]]":
+    """Batches of all methods together, each method with a study of its own."""
+    optuna = _import_optuna()
+    studies = [
+        optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=t.seed))
+        for t in starts
+    ]
+    for done in range(0, samples, BATCH):
+        asked = []
+        for study, start in zip(studies, starts, strict=True):
+            for _ in range(min(BATCH, samples - done)):
+                ticket = study.ask(_distributions(optuna, space[name_of(start.method)]))
+                asked.append((study, ticket, vary(start, ticket.params)))
+        trials = list({trial.key: trial for _, _, trial in asked}.values())
+        yield trials, run(dataclasses.replace(request, trials=trials))
+        for study, ticket, trial in asked:
+            result = request.result(trial)
+            if result is None:
+                study.tell(ticket, state=optuna.trial.TrialState.FAIL)
+            else:
+                study.tell(ticket, result["final"]["accuracy/test"])
+
+
+def _distributions(optuna: Any, ranges: Mapping[str, Range]) -> dict[str, Any]:
+    kinds = optuna.distributions
+    return {
+        name: kinds.CategoricalDistribution(values.choices)
+        if values.choices is not None
+        else kinds.FloatDistribution(values.low, values.high, log=values.log)
+        for name, values in ranges.items()
+    }
+
+
+def _import_optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise UserError(
+            "--search optuna: Optuna is not installed; `pip install optuna`, or use asha"
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna

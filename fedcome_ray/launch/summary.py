@@ -1,0 +1,88 @@
+"""The table at the end of a launch: accuracy of the last round, mean and spread over seeds."""
+
+from collections.abc import Mapping, Sequence
+from statistics import mean, stdev
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from fedcome_ray.experiments.grid import flatten
+from fedcome_ray.experiments.trial import Trial, label
+
+Cells = dict[tuple[str, ...], dict[str, list[float]]]
+KINDS = ("method", "sampler", "model")
+TELLING = ("method", "sampler", "data.dataset")  # looked at first
+
+
+def result_table(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> Group:
+    """Rows and columns are the settings in which the trials differ; only seeds are averaged.
+
+    `accuracy` is by trial key; cells without a finished trial stay empty.
+    """
+    points = {trial.key: _point(trial) for trial in trials}
+    rows, column = _layout(list(points.values()))
+    cells: Cells = {}
+    for key, point in points.items():
+        row = cells.setdefault(tuple(point.get(name, "") for name in rows), {})
+        values = row.setdefault(point[column] if column else "accuracy", [])
+        if key in accuracy:
+            values.append(100 * accuracy[key])
+    return _render(cells, rows, column)
+
+
+def _point(trial: Trial) -> dict[str, str]:
+    """The settings of a trial but its seed; a method with its own settings is one of them."""
+    own = flatten(trial.model_dump(mode="json"))
+    plain = {n: _show(v) for n, v in own.items() if n != "seed" and n.split(".")[0] not in KINDS}
+    return {**{kind: label(getattr(trial, kind)) for kind in KINDS}, **plain}
+
+
+def _layout(points: list[dict[str, str]]) -> tuple[list[str], str | None]:
+    """The settings that tell trials apart: as rows, and the last one that is no kind as columns.
+
+    What goes without saying is left out: a dataset's own settings vary with the dataset.
+    """
+    names = dict.fromkeys(TELLING) | {name: None for point in points for name in point}
+    telling: list[str] = []
+    for name in [*(name for name in names if name != "model"), "model"]:
+        if _count(points, [*telling, name]) > _count(points, telling):
+            telling.append(name)
+    plain = [name for name in telling if name not in KINDS]
+    column = plain[-1] if plain and all(plain[-1] in point for point in points) else None
+    return [name for name in telling if name != column] or ["method"], column
+
+
+def _count(points: list[dict[str, str]], names: list[str]) -> int:
+    """How many points can be told apart by these settings."""
+    return len({tuple(point.get(name) for name in names) for point in points})
+
+
+def _render(cells: Cells, rows: list[str], column_name: str | None) -> Group:
+    columns = list({column: None for row in cells.values() for column in row})
+    across = f", by {column_name}" if column_name else ""
+    title = Text(f"Test accuracy of the last round, %{across}")  # a table would cut its own title
+    table = Table()
+    for name in rows:
+        table.add_column(name)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    best = {
+        column: max((mean(row[column]) for row in cells.values() if row.get(column)), default=None)
+        for column in columns
+    }
+    for labels, row in cells.items():
+        table.add_row(*labels, *(_cell(row.get(column, []), best[column]) for column in columns))
+    return Group(title, table)
+
+
+def _show(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _cell(values: list[float], best: float | None) -> str:
+    if not values:
+        return "-"
+    text = f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
+    return f"[bold]{text}[/bold]" if mean(values) == best else text

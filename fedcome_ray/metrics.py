@@ -1,0 +1,38 @@
+"""The names of metrics: under which a round records them, MLflow keeps them, and tables read them.
+
+A method's `aggregate` names its own. Those without a family, like `step_norm`, belong to `server/`.
+Whatever a round records reaches MLflow, the tables of results and the report; the names here are
+those that code refers to.
+"""
+
+ACCURACY = "accuracy/test"
+ACCURACY_TRAIN = "accuracy/train"
+CLIENT_MEAN = "accuracy/client_mean"
+CLIENT_STD = "accuracy/client_std"
+WORST_DECILE = "accuracy/worst_decile"
+BEST_DECILE = "accuracy/best_decile"
+LOSS = "loss/test"
+LOSS_TRAIN = "loss/train"
+LOSS_CLIENT_MAX = "loss/client_max"
+CONFLICTS_BEFORE = "conflicts/before"
+CONFLICTS_AFTER = "conflicts/after"
+OPPOSED = "conflicts/opposed"
+STEP_RATIO = "server/step_ratio"
+DRIFT = "server/drift"
+SECONDS_ROUND = "seconds/round"
+SECONDS_EVALUATE = "seconds/evaluate"
+
+HEADLINES = (ACCURACY, WORST_DECILE, LOSS, SECONDS_ROUND)
+"""What a table of trials shows first."""
+CURVES = (ACCURACY, LOSS, WORST_DECILE, OPPOSED)
+"""What is drawn over the rounds first."""
+
+
+def of_server(name: str) -> str:
+    """The full name of what a method tells; families of their own stay as they are."""
+    return name if "/" in name else f"server/{name}"
+
+
+def of_seconds(phase: str) -> str:
+    """The name of the wall time of a phase of the round."""
+    return f"seconds/{phase}"
