@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fedcome_ray.console import cli_old as cli
+from fedcome_ray.console import exits, paths
 
 FORMATS = ("md", "csv", "tex", "html")
 EXAMPLES = """\
@@ -20,7 +20,7 @@ exit codes: 0 written, 2 the request was wrong or the store cannot be read
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    return cli.guarded(lambda: _main(args))
+    return exits.guarded(lambda: _main(args))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -82,15 +82,15 @@ def _formats(text: str) -> tuple[str, ...]:
 def _main(args: argparse.Namespace) -> int:
     from analysis import publish, results  # pandas and MLflow take seconds to import
 
-    uri = cli.tracking_uri(args.tracking_uri, Path("results").absolute())
+    uri = paths.tracking_uri(args.tracking_uri, Path("results").absolute())
     client = results.connect(uri)
     stored = results.stored_grids(client)
     chosen = {name: stored[name] for name in results.choose_grids(args.grid, stored)}
-    output = cli.check_output(args.output)
+    output = paths.check_output(args.output)
     request = publish.Request(uri, args.grid, chosen, output, args.format, args.at, args.profile)
     for line in publish.publish(client, request, log=not args.no_log):
         print(line)
-    return cli.OK
+    return exits.OK
 
 
 if __name__ == "__main__":

@@ -192,7 +192,7 @@ def verify(options: argparse.Namespace) -> None:
 def show(options: argparse.Namespace) -> None:
     """Print who has what, and draw it."""
     from fedcome_ray.datasets import load, overview
-    from fedcome_ray.experiments.grid import assign, parse_overrides
+    from fedcome_ray.experiments.settings import assign, parse_overrides
     from fedcome_ray.experiments.trial import parse_trial
 
     settings = {"data": {"dataset": options.name}}

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedcome_ray.console import cli_old as cli
+from fedcome_ray.console import arguments, paths
+from fedcome_ray.console.exits import FAILED, OK, guarded
 from fedcome_ray.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,17 +33,16 @@ MARKS = {"good": "[green]✓[/green]", "doubtful": "[yellow]![/yellow]", "bad": 
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    return cli.guarded(lambda: _main(args))
+    return guarded(lambda: _main(args))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m fedcome_ray.doctor",
-        description="Examine this machine, or with --address every node of a cluster.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = arguments.command(
+        "fedcome_ray.doctor",
+        "Examine this machine, or with --address every node of a cluster.",
+        EXAMPLES,
     )
-    cli.add_place_arguments(parser)
+    arguments.add_place_arguments(parser)
     parser.add_argument("--address", metavar="HOST:PORT", help="a Ray cluster to examine")
     parser.add_argument("--json", action="store_true", help="everything that was found, as JSON")
     return parser
@@ -54,8 +54,8 @@ def _main(args: argparse.Namespace) -> int:
     from fedcome_ray.health.verdicts import verdicts
 
     output = args.output.expanduser().absolute()
-    data_dir = cli.check_data_dir(args.data_dir)
-    uri = cli.tracking_uri(args.tracking_uri, output)
+    data_dir = paths.check_data_dir(args.data_dir)
+    uri = paths.tracking_uri(args.tracking_uri, output)
     out = Console(file=sys.stdout, soft_wrap=True)
     with ThreadPoolExecutor() as pool, _waiting(Console(stderr=True)):
         opening = pool.submit(tracking_verdict, uri)
@@ -66,7 +66,7 @@ def _main(args: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
     else:
         show(lines, out)
-    return cli.FAILED if any(line.mark == "bad" for line in lines) else cli.OK
+    return FAILED if any(line.mark == "bad" for line in lines) else OK
 
 
 @contextmanager
@@ -80,16 +80,16 @@ def examine_nodes(address: str | None, output: Path) -> "list[Examination]":
 
     if address is None:
         return [examine(str(output))]
-    cli.quiet_ray()
     from rich.console import Console
 
-    from fedcome_ray.runtime import cluster_old as cluster  # imports Ray
+    from fedcome_ray.runtime.connection import check_address, connected, on_every_node
+    from fedcome_ray.runtime.feasibility import check_storage
 
-    cluster.check_address(address)
-    with cluster.connected(address, Console(stderr=True)):
-        nodes = cluster.on_every_node(examine, str(output))
+    check_address(address)
+    with connected(address, Console(stderr=True)):
+        nodes = on_every_node(examine, str(output))
         if output.is_dir():
-            cluster.check_storage(output)
+            check_storage(output)
         return nodes
 
 
@@ -106,11 +106,11 @@ def datasets_verdict(data_dir: Path | None) -> "Verdict":
 
 def tracking_verdict(uri: str) -> "Verdict":
     from fedcome_ray.health.verdicts import Verdict
-    from fedcome_ray.tracking import tracker as tracking
+    from fedcome_ray.tracking import store
 
     try:
-        tracking.check_uri(uri)
-        tracking.try_open(uri)
+        store.check_uri(uri)
+        store.try_open(uri)
     except UserError as error:
         return Verdict("bad", "MLflow", str(error))
     return Verdict("good", "MLflow", f"opens {uri}")

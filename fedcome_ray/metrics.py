@@ -36,3 +36,8 @@ def of_server(name: str) -> str:
 def of_seconds(phase: str) -> str:
     """The name of the wall time of a phase of the round."""
     return f"seconds/{phase}"
+
+
+def phase_of(name: str) -> str:
+    """The inverse of `of_seconds`."""
+    return name.removeprefix("seconds/")

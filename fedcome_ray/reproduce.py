@@ -4,12 +4,15 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from fedcome_ray.console import cli_old as cli
+from fedcome_ray.console import arguments
+from fedcome_ray.console.exits import OK, guarded
+from fedcome_ray.console.output import noise_to
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from fedcome_ray.launch.launch_old import Outcome, Request
+    from fedcome_ray.launch.outcome import Outcome
+    from fedcome_ray.launch.request import Request
 
 EXAMPLES = """\
 examples:
@@ -25,15 +28,14 @@ exit codes: 0 everything finished, 1 some trials failed or were interrupted, 2 t
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    return cli.guarded(lambda: _main(args), portable=args.portable)
+    return guarded(lambda: _main(args), portable=args.portable)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m fedcome_ray.reproduce",
-        description="Run the grids of all tables and figures, then write the report.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = arguments.command(
+        "fedcome_ray.reproduce",
+        "Run the grids of all tables and figures, then write the report.",
+        EXAMPLES,
     )
     parser.add_argument(
         "--profile", default="quick", help="quick (default; embedded data), mini or paper"
@@ -43,60 +45,51 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--dry-run", action="store_true", help="show the cost, start nothing")
     parser.add_argument(
-        "--cpus", type=cli.positive_int, metavar="N", help="with --dry-run: of the cluster to be"
+        "--cpus",
+        type=arguments.positive_int,
+        metavar="N",
+        help="with --dry-run: of the cluster to be",
     )
-    cli.add_common_arguments(parser)
-    cli.add_machine_arguments(parser)
-    cli.add_launch_arguments(parser)
+    arguments.add_common_arguments(parser)
+    arguments.add_machine_arguments(parser)
+    arguments.add_launch_arguments(parser)
     return parser
 
 
 def _main(args: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from fedcome_ray import datasets, methods
+    from fedcome_ray import datasets
     from fedcome_ray.experiments import grid
-    from fedcome_ray.tune import make_request, overlay_of
+    from fedcome_ray.launch import cost, grids
 
-    methods.load_plugins(args.plugin)
-    overrides = grid.parse_overrides(args.set)
-    grids = {name: grid.load(name) for name in args.only or grid.grid_names()}
-    overlay = overlay_of(args)
-    trials = {
-        name: grid.expand(chosen, args.profile, overrides, overlay)
-        for name, chosen in grids.items()
-    }
-    overlay.check_used()
-    out = Console(file=sys.stdout)  # not what noise is sent away from
+    trials = grids.trials_of(args, *(args.only or grid.grid_names()))
+    out = Console(file=sys.stdout)  # bound now: while trials run, sys.stdout is redirected
     if args.dry_run:
-        from fedcome_ray.launch import plan_old as plan
-
-        out.print(plan.cost_table(trials, args.cpus))
-        return cli.OK
-
-    output, data_dir = cli.check_output(args.output), cli.check_data_dir(args.data_dir)
-    for some in trials.values():  # all missing data is named before the first grid starts
-        for config in {trial.data for trial in some}:
-            datasets.check_available(config, data_dir)
-    requests = [make_request(args, name, some, output, data_dir) for name, some in trials.items()]
-    outcomes = run_grids(requests, args.address, out)
+        out.print(cost.cost_table(trials, args.cpus))
+        return OK
+    requests = [grids.make_request(args, name, some) for name, some in trials.items()]
+    for request in requests:  # all missing data is named before the first grid starts
+        for config in {trial.data for trial in request.trials}:
+            datasets.check_available(config, request.places.data_dir)
+    outcomes = run_grids(requests, out)
     code = max(outcome.exit_code for outcome in outcomes)
     if outcomes[-1].is_interrupted:
         return code
     return max(code, write_report(requests[0], out))
 
 
-def run_grids(requests: "list[Request]", address: str | None, out: "Console") -> "list[Outcome]":
+def run_grids(requests: "list[Request]", out: "Console") -> "list[Outcome]":
     """One grid after the other on one cluster; an interruption ends them all."""
     from rich.console import Console
 
-    from fedcome_ray.launch.launch_old import launch
-    from fedcome_ray.runtime import cluster_old as cluster
+    from fedcome_ray.launch.launch import launch
+    from fedcome_ray.runtime.connection import connected
 
     outcomes = []
-    with cli.noise_to(requests[0].log) as stderr:
+    with noise_to(requests[0].log) as stderr:
         console = Console(file=stderr)
-        with cluster.connected(address, console):
+        with connected(requests[0].machine.address, console):
             for request in requests:
                 out.rule(request.grid_name)
                 outcomes.append(launch(request, out, console))
@@ -109,8 +102,9 @@ def write_report(request: "Request", out: "Console") -> int:
     from analysis.__main__ import main as analyse
 
     out.rule("report")
-    folder = str(request.output / "analysis")
-    return analyse(["--grid", "all", "--tracking-uri", request.tracking_uri, "--output", folder])
+    places = request.places
+    folder = str(places.output / "analysis")
+    return analyse(["--grid", "all", "--tracking-uri", places.tracking_uri, "--output", folder])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from fedcome_ray.console import cli_old as cli
+from fedcome_ray.console import arguments
+from fedcome_ray.console.exits import OK, guarded
 
 EXAMPLES = """\
 examples:
@@ -20,18 +21,13 @@ The same command continues an interrupted trial.
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    return cli.guarded(lambda: _main(args), portable=args.portable)
+    return guarded(lambda: _main(args), portable=args.portable)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m fedcome_ray.run",
-        description="Run one federated-learning trial.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    cli.add_common_arguments(parser)
-    cli.add_machine_arguments(parser)
+    parser = arguments.command("fedcome_ray.run", "Run one federated-learning trial.", EXAMPLES)
+    arguments.add_common_arguments(parser)
+    arguments.add_machine_arguments(parser)
     parser.add_argument(
         "--init-model", type=Path, metavar="PATH", help="params to start from (.safetensors)"
     )
@@ -42,26 +38,17 @@ def _main(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from fedcome_ray import methods
-    from fedcome_ray.experiments import grid
-    from fedcome_ray.launch.single import SingleRequest, run_single
+    from fedcome_ray.experiments.settings import parse_overrides
+    from fedcome_ray.launch import single
 
     methods.load_plugins(args.plugin)
-    output = cli.check_output(args.output)
-    request = SingleRequest(
-        overrides=grid.parse_overrides(args.set),
-        output=output,
-        tracking_uri=cli.tracking_uri(args.tracking_uri, output),
-        data_dir=cli.check_data_dir(args.data_dir),
-        plugins=[str(Path(file).absolute()) for file in args.plugin],
-        init_model=args.init_model,
-        address=args.address,
-        num_shards=args.num_shards,
-        cpus_per_shard=args.cpus_per_shard,
-        gpus_per_shard=args.gpus_per_shard,
-        memory_per_shard=args.memory_per_shard,
+    init_params = single.read_params(args.init_model) if args.init_model else None
+    trial = single.make_trial(parse_overrides(args.set), init_params)
+    request = single.SingleRequest(
+        trial, arguments.places(args), arguments.machine_options(args), init_params
     )
-    run_single(request, Console())
-    return cli.OK
+    single.run_and_show(request, Console())
+    return OK
 
 
 if __name__ == "__main__":

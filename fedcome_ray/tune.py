@@ -1,22 +1,12 @@
 """Run a grid of trials on Ray Tune: `python -m fedcome_ray.tune --grid NAME`."""
 
 import argparse
-import dataclasses
-import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fedcome_ray.console import cli_old as cli
+from fedcome_ray.console import arguments
+from fedcome_ray.console.exits import OK, guarded
 from fedcome_ray.errors import UserError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from fedcome_ray.experiments.overlay import Overlay
-    from fedcome_ray.experiments.trial import Trial
-    from fedcome_ray.launch.launch_old import Request
 
 EXAMPLES = """\
 examples:
@@ -36,15 +26,14 @@ exit codes: 0 all trials finished, 1 some failed or were interrupted, 2 the requ
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    return cli.guarded(lambda: _main(args), portable=args.portable)
+    return guarded(lambda: _main(args), portable=args.portable)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m fedcome_ray.tune",
-        description="Run a grid of federated-learning trials on Ray Tune, tracked in MLflow.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = arguments.command(
+        "fedcome_ray.tune",
+        "Run a grid of federated-learning trials on Ray Tune, tracked in MLflow.",
+        EXAMPLES,
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--grid", metavar="NAME", help="a grid of ours, or the path of a .yaml file")
@@ -58,7 +47,11 @@ def _parser() -> argparse.ArgumentParser:
         help="try settings from the grid's `space` instead: by Optuna, or with early stopping",
     )
     parser.add_argument(
-        "--samples", type=cli.positive_int, default=16, metavar="N", help="of each method (16)"
+        "--samples",
+        type=arguments.positive_int,
+        default=16,
+        metavar="N",
+        help="of each method (16)",
     )
     parser.add_argument(
         "--best", type=Path, metavar="FILE", help="write the best settings found as an overlay"
@@ -66,9 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dry-run", action="store_true", help="show trials and cost, start nothing"
     )
-    cli.add_common_arguments(parser)
-    cli.add_machine_arguments(parser)
-    cli.add_launch_arguments(parser)
+    arguments.add_common_arguments(parser)
+    arguments.add_machine_arguments(parser)
+    arguments.add_launch_arguments(parser)
     return parser
 
 
@@ -76,104 +69,21 @@ def _main(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from fedcome_ray.experiments import grid
+    from fedcome_ray.launch import grids
 
-    out = Console(file=sys.stdout)  # not what noise is sent away from
+    out = Console(file=sys.stdout)  # bound now: while trials run, sys.stdout is redirected
     if args.list:
         for name in grid.grid_names():
             out.print(f"[bold]{name:24}[/bold] {grid.load(name).description}", highlight=False)
-        return cli.OK
-
-    from fedcome_ray import methods
-    from fedcome_ray.launch import search
-
-    methods.load_plugins(args.plugin)
-    chosen = grid.load(args.grid)
-    overrides = grid.parse_overrides(args.set)
-    overlay = overlay_of(args)
-    trials = grid.expand(chosen, args.profile, overrides, overlay)
-    overlay.check_used()
-    data_dir = cli.check_data_dir(args.data_dir)
-    output = cli.check_output(args.output)
-
+        return OK
     if args.best is not None and not args.best.absolute().parent.is_dir():
         raise UserError(f"--best: there is no folder `{args.best.parent}`")
-
-    space = search.parse_space(chosen.space)
-    request = make_request(args, Path(args.grid).stem, trials, output, data_dir)
+    request = grids.request_of(args, args.grid)
+    search = grids.Search(args.search, args.samples, grid.load(args.grid).space)
     if args.dry_run:
-        if args.search is not None:  # by candidates at random: others cost as much
-            candidates = search.candidates_at_random(trials, space, args.samples)
-            request = dataclasses.replace(request, trials=candidates)
-        return dry_run(request, out)
-    from fedcome_ray.launch.launch_old import launch, show_results, write_best
-    from fedcome_ray.runtime import cluster_old as cluster
-
-    with cli.noise_to(request.log) as stderr:
-        console = Console(file=stderr)
-        if args.search is None:
-            return launch(request, out, console).exit_code
-        with cluster.connected(request.address, console):  # one cluster for all its launches
-            tried, outcomes = search.search(
-                request, space, args.search, args.samples, lambda some: launch(some, out, console)
-            )
-        show_results(tried, out)
-        if args.best is not None:
-            write_best(tried, args.best, out)
-        return max(outcome.exit_code for outcome in outcomes)
-
-
-def overlay_of(args: argparse.Namespace) -> "Overlay":
-    """What `--overlay` does to the settings of a trial."""
-    from fedcome_ray.experiments import overlay
-
-    return overlay.Overlay(overlay.load(args.overlay) if args.overlay else [])
-
-
-def make_request(
-    args: argparse.Namespace,
-    grid_name: str,
-    trials: "Sequence[Trial]",
-    output: Path,
-    data_dir: Path | None,
-) -> "Request":
-    """The launch that the arguments ask for."""
-    cli.quiet_ray()
-    from fedcome_ray.launch.launch_old import Request
-    from fedcome_ray.runtime import cluster_old as cluster  # imports Ray
-
-    if args.address is not None:
-        cluster.check_address(args.address)
-    return Request(
-        grid_name=grid_name,
-        profile=args.profile,
-        trials=trials,
-        output=output,
-        tracking_uri=cli.tracking_uri(args.tracking_uri, output),
-        data_dir=data_dir,
-        plugins=[str(Path(file).absolute()) for file in args.plugin],
-        address=args.address,
-        num_shards=args.num_shards,
-        cpus_per_shard=args.cpus_per_shard,
-        gpus_per_shard=args.gpus_per_shard,
-        memory_per_shard=args.memory_per_shard,
-        max_concurrent=args.max_concurrent,
-        timing=args.timing,
-        trace=args.trace,
-        system_metrics=args.system_metrics,
-        best=getattr(args, "best", None),
-    )
-
-
-def dry_run(request: "Request", out: "Console") -> int:
-    """Show trials and cost."""
-    from fedcome_ray.launch import plan_old as plan
-
-    finished = {trial.key for trial in request.trials if request.result(trial) is not None}
-    pending = [trial for trial in request.trials if trial.key not in finished]
-    out.print(plan.plan_table(request.trials, finished))
-    layout = request.layout(max(1, len(pending)), os.cpu_count() or 1, 0)
-    out.print(f"{plan.words(layout)}\n{plan.cost_words(plan.estimate(pending), layout)}")
-    return cli.OK
+        grids.show_plan(request, search, out)
+        return OK
+    return grids.run(request, search, out)
 
 
 if __name__ == "__main__":

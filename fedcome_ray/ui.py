@@ -12,7 +12,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from fedcome_ray.console import cli_old as cli
+from fedcome_ray.console import arguments
+from fedcome_ray.console.exits import OK, guarded
 from fedcome_ray.errors import FedcomeError, UserError
 from fedcome_ray.tracking.views import CURVES, saved_view_tags, view_url
 
@@ -29,20 +30,19 @@ Stop it with Ctrl-C. Only this machine can reach it.
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    return cli.guarded(lambda: _main(args.output.expanduser().absolute(), args.port))
+    return guarded(lambda: _main(args.output.expanduser().absolute(), args.port))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m fedcome_ray.ui",
-        description="Start MLflow's pages for a folder of results, with views made for its grids.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = arguments.command(
+        "fedcome_ray.ui",
+        "Start MLflow's pages for a folder of results, with views made for its grids.",
+        EXAMPLES,
     )
     parser.add_argument(
         "--output", type=Path, default=Path("results"), help="folder of results (default: results)"
     )
-    parser.add_argument("--port", type=cli.positive_int, default=5000, help="default: 5000")
+    parser.add_argument("--port", type=arguments.positive_int, default=5000, help="default: 5000")
     return parser
 
 
@@ -70,7 +70,7 @@ def _main(output: Path, port: int) -> int:
             _say("stopped")
         finally:
             process.terminate()
-    return cli.OK
+    return OK
 
 
 def _check_port(port: int) -> None:

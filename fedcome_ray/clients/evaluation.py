@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from fedcome_ray import metrics
 from fedcome_ray.datasets.population import Indices
 from fedcome_ray.models import Model
 
@@ -23,8 +24,8 @@ class Scores(NamedTuple):
     correct: NDArray[np.bool_]
 
 
-class Metrics(NamedTuple):
-    """Results of one round on the test, or the training, examples."""
+class Evaluation(NamedTuple):
+    """Results of the server's params on the test, or the training, examples."""
 
     loss: float  # mean over all examples
     accuracy: float  # share of all examples: clients weigh by their number of them
@@ -37,14 +38,19 @@ class Metrics(NamedTuple):
         ordered = np.sort(self.client_accuracy)
         tenth = max(1, round(len(ordered) / 10))
         return {
-            "accuracy/test": self.accuracy,
-            "accuracy/client_mean": float(ordered.mean()),
-            "accuracy/client_std": float(ordered.std()),
-            "accuracy/worst_decile": float(ordered[:tenth].mean()),
-            "accuracy/best_decile": float(ordered[-tenth:].mean()),
-            "loss/test": self.loss,
-            "loss/client_max": float(self.client_loss.max()),
+            metrics.ACCURACY: self.accuracy,
+            metrics.CLIENT_MEAN: float(ordered.mean()),
+            metrics.CLIENT_STD: float(ordered.std()),
+            metrics.WORST_DECILE: float(ordered[:tenth].mean()),
+            metrics.BEST_DECILE: float(ordered[-tenth:].mean()),
+            metrics.LOSS: self.loss,
+            metrics.LOSS_CLIENT_MAX: float(self.client_loss.max()),
         }
+
+    @property
+    def train_summary(self) -> dict[str, float]:
+        """The same for an evaluation on the training examples."""
+        return {metrics.LOSS_TRAIN: self.loss, metrics.ACCURACY_TRAIN: self.accuracy}
 
 
 def score(model: Model, params: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -54,12 +60,12 @@ def score(model: Model, params: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, T
         return functional.cross_entropy(logits, y, reduction="none"), logits.argmax(-1) == y
 
 
-def metrics(scores: Scores, offsets: Indices) -> Metrics:
+def evaluation(scores: Scores, offsets: Indices) -> Evaluation:
     """Results per client by segment sums over the pooled examples."""
     sizes = np.diff(offsets)
     losses = np.add.reduceat(scores.loss.astype(np.float64), offsets[:-1])
     hits = np.add.reduceat(scores.correct.astype(np.int64), offsets[:-1])
-    return Metrics(
+    return Evaluation(
         loss=float(losses.sum() / sizes.sum()),
         accuracy=float(hits.sum() / sizes.sum()),
         client_loss=losses / sizes,

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcome_ray.trials.checkpoint import Arrays
+from fedcome_ray.numerics.arrays import Arrays
 
 
 class ClientStates:

@@ -13,8 +13,7 @@ Names are dotted (`local.lr`). The axis `case` has values that are several setti
 Later wins: defaults, `base`, the profile's `set`, axes, `--overlay`, `--set`.
 """
 
-import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,10 +22,10 @@ import yaml
 from pydantic import Field, ValidationError
 
 from fedcome_ray.errors import ConfigError, GridError, did_you_mean
+from fedcome_ray.experiments.settings import Setting, Settings, assign, flatten, is_choice
 from fedcome_ray.experiments.trial import Trial, explain, parse_trial
 from fedcome_ray.hyperparameters import Hyperparameters
 
-Settings = dict[str, Any]
 Axes = dict[str, Annotated[list[Any], Field(min_length=1)]]
 PROFILES = ("quick", "mini", "paper")
 
@@ -88,42 +87,69 @@ def read_yaml(path: Path, option: str) -> Any:
 
 
 SELECTING = ("method.name", "sampler.name", "data.dataset")
+"""Settings that a grid compares: choosing one of their values selects trials."""
 
 
 def expand(
     grid: Grid,
     profile: str,
-    overrides: Iterable[tuple[str, Any]] = (),
+    overrides: Iterable[Setting] = (),
     overlay: Callable[[Settings], None] = lambda settings: None,
 ) -> list[Trial]:
-    """All trials of a profile, each once, in the order of the axes.
+    """All trials of a profile, each once, in the order of the axes."""
+    chosen, given = profile_of(grid, profile), list(overrides)
+    settings = points(grid, chosen, given)
+    settings = select(settings, given)
+    for point in settings:
+        override(point, given, overlay)
+    return validate(settings)
 
-    An override of what a grid compares, like `method.name=fedprox`, selects the points that have
-    it already; if none has, it is made at all of them.
-    """
-    if profile not in grid.profiles:
-        raise GridError(
-            f"--profile: no profile `{profile}`; {did_you_mean(profile, grid.profiles)}"
-        )
-    chosen, overrides = grid.profiles[profile], list(overrides)
-    replaced = {**chosen.axes, **{name: [value] for name, value in overrides}}
+
+def profile_of(grid: Grid, name: str) -> Profile:
+    if name not in grid.profiles:
+        raise GridError(f"--profile: no profile `{name}`; {did_you_mean(name, grid.profiles)}")
+    return grid.profiles[name]
+
+
+def points(grid: Grid, profile: Profile, overrides: Sequence[Setting]) -> list[Settings]:
+    """The settings at each point of the grid; an axis that is overridden has one value."""
+    replaced = {**profile.axes, **{name: [value] for name, value in overrides}}
     axes = {name: replaced.get(name, values) for name, values in grid.axes.items()}
-    axes |= {name: values for name, values in chosen.axes.items() if name not in axes}
-    points = []
+    axes |= {name: values for name, values in profile.axes.items() if name not in axes}
+    found = []
     for values in product(*axes.values()):
         settings = defaults()
         assign(settings, grid.base.items())
-        assign(settings, chosen.set.items())
+        assign(settings, profile.set.items())
         assign(settings, zip(axes, values, strict=True))
-        points.append(settings)
+        found.append(settings)
+    return found
+
+
+def select(points: list[Settings], overrides: Sequence[Setting]) -> list[Settings]:
+    """Keep the points that have what is chosen of the compared settings.
+
+    If none has it, all are kept: then it is not a selection but a wish for all of them.
+    """
     for name, value in overrides:
         if name in SELECTING:
-            points = [p for p in points if flatten(p).get(name) == value] or points
+            points = [point for point in points if flatten(point).get(name) == value] or points
+    return points
+
+
+def override(
+    settings: Settings, overrides: Sequence[Setting], overlay: Callable[[Settings], None]
+) -> None:
+    """Make the wishes of the command line; an overlay gives settings to what they choose."""
+    assign(settings, [(name, value) for name, value in overrides if is_choice(name)])
+    overlay(settings)
+    assign(settings, overrides)
+
+
+def validate(points: Iterable[Settings]) -> list[Trial]:
+    """The trials, each once."""
     trials: dict[str, Trial] = {}
     for number, settings in enumerate(points, start=1):
-        assign(settings, [(name, value) for name, value in overrides if _is_choice(name)])
-        overlay(settings)
-        assign(settings, overrides)
         try:
             trial = parse_trial(settings)
         except ConfigError as error:
@@ -137,66 +163,3 @@ def expand(
 def defaults() -> Settings:
     """A trial without any wishes, so that `data.num_clients=20` needs no `data.dataset`."""
     return Trial().model_dump(mode="json")
-
-
-def assign(settings: Settings, values: Iterable[tuple[str, Any]]) -> None:
-    """Set values by dotted name.
-
-    Choosing another `name` drops the settings of the old one, which belong to something else:
-    `method.name=fedavg` on `{name: fedprox, mu: 0.1}` leaves `{name: fedavg}`. So choices come
-    first, whatever their order.
-    """
-    given = list(values)
-    for name, _ in given:
-        if not isinstance(name, str):
-            raise ConfigError(f"`{name}` is not the name of a setting; in YAML, quote it")
-    for name, value in sorted(given, key=lambda item: _precedence(item[0])):
-        if name == "case":
-            if not isinstance(value, dict):
-                raise ConfigError(f"case: expected settings by name, got `{value}`")
-            assign(settings, value.items())
-            continue
-        *path, last = name.split(".")
-        place = settings
-        for part in path:
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):
-                raise ConfigError(f"{name}: `{part}` has no settings of its own, it is `{place}`")
-        if _is_choice(name) and place.get(last) != value:
-            place.clear()
-        place[last] = copy.deepcopy(value)
-
-
-def _precedence(name: str) -> tuple[int, bool]:
-    """The outer before what is inside it, and on each level choices first."""
-    return name.count("."), not _is_choice(name)
-
-
-def _is_choice(name: str) -> bool:
-    """Whether this says which method, model, sampler, partition or dataset the rest is about."""
-    return name.endswith((".name", ".dataset"))
-
-
-def parse_overrides(texts: Iterable[str]) -> list[tuple[str, Any]]:
-    """`a.b=value` of the command line; the value is read as YAML."""
-    overrides = []
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"--set: expected `name=value`, got `{text}`")
-        try:
-            overrides.append((name, yaml.safe_load(value)))
-        except yaml.YAMLError:
-            raise ConfigError(f"--set {name}: `{value}` is not a YAML value") from None
-    return overrides
-
-
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> Settings:
-    """Nested settings by dotted name."""
-    flat: Settings = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat

@@ -18,7 +18,8 @@ import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
 from fedcome_ray.errors import GridError
-from fedcome_ray.experiments.grid import Settings, assign, flatten, read_yaml
+from fedcome_ray.experiments.grid import read_yaml
+from fedcome_ray.experiments.settings import Settings, assign, flatten
 from fedcome_ray.experiments.trial import Trial, explain
 from fedcome_ray.hyperparameters import Hyperparameters
 

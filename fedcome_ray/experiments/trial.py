@@ -23,13 +23,13 @@ from pydantic import (
 )
 
 from fedcome_ray.datasets import DataConfig, Digits
-from fedcome_ray.errors import ConfigError, did_you_mean
+from fedcome_ray.errors import ConfigError, UserError, did_you_mean
 from fedcome_ray.hyperparameters import Hyperparameters, name_of
 from fedcome_ray.methods import MethodConfig, digest_of
 from fedcome_ray.methods.fedavg import FedAvg
 from fedcome_ray.models import MLP, ModelConfig
 from fedcome_ray.numerics.device import Precision
-from fedcome_ray.samplers.samplers_old import RandomSampler, SamplerConfig
+from fedcome_ray.samplers import RandomSampler, SamplerConfig
 
 
 def _full_means_none(value: object) -> object:
@@ -73,6 +73,14 @@ class Trial(Hyperparameters):
     """Rounds between evaluations on the clients' training examples; unset, there are none."""
     init_digest: str | None = None
     """SHA-256 of the params that training starts from, where they do not come from the seed."""
+    plugin: str | None = None
+    """SHA-256 of the code of a method that is a plugin, filled in when the settings are read."""
+
+    @model_validator(mode="after")
+    def _identify_plugin(self) -> Self:
+        if self.plugin is None:
+            object.__setattr__(self, "plugin", digest_of(self.method))  # the record is frozen
+        return self
 
     @model_validator(mode="after")
     def _check_cohort(self) -> Self:
@@ -107,11 +115,10 @@ class Trial(Hyperparameters):
     def key(self) -> str:
         """The identity of the trial: the same settings have the same key on every machine.
 
-        A plugin's code is a setting too: an edited one is another trial.
+        A plugin's code is a setting too: an edited one is another trial. Trials without one have
+        the keys that they had before there were plugins.
         """
-        settings = self.model_dump(mode="json")
-        if (digest := digest_of(self.method)) is not None:
-            settings["plugin"] = digest
+        settings = self.model_dump(mode="json", exclude={"plugin"} if not self.plugin else None)
         text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -132,6 +139,12 @@ class Trial(Hyperparameters):
     def folder_name(self) -> str:
         """A name that is safe as a path and unique to these settings."""
         return f"{re.sub(r'[^A-Za-z0-9._-]', '_', self.name)}-{self.key}"
+
+
+def check_plugin(trial: Trial) -> None:
+    """Refuse to run a trial with other code than it was written for."""
+    if digest_of(trial.method) != trial.plugin:
+        raise UserError("the code of its plugin is not that with which the trial was written down")
 
 
 def label(settings: Hyperparameters) -> str:

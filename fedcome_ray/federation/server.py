@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from fedcome_ray import methods
+from fedcome_ray import methods, metrics, samplers
 from fedcome_ray.errors import DivergenceError
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.methods.method import Cohort, Info, Report
 from fedcome_ray.numerics.randomness import Stream, generator
-from fedcome_ray.samplers import samplers_old as samplers
 
 # Cosines closer to zero than this are rounding: params and updates are in single precision.
 ROUNDING = 1e-4
@@ -66,7 +65,7 @@ class Server:
         next_method, info = self.method.aggregate(method, cohort, report)
         self.state = ServerState(round_index + 1, next_method, sampler)
         step = next_method.params - method.params
-        return {**info, "conflicts/opposed": num_opposed(report, step)}
+        return {**info, metrics.OPPOSED: num_opposed(report, step)}
 
 
 def num_opposed(report: Report, step: torch.Tensor) -> float:

@@ -19,8 +19,9 @@ from fedcome_ray.clients.company import dependent_kinds, make_population
 from fedcome_ray.clients.shard import Shard
 from fedcome_ray.datasets.population import Examples, Population, split_in_order
 from fedcome_ray.experiments.trial import Trial
-from fedcome_ray.federation.round import LocalShards, run_round
+from fedcome_ray.federation.round import run_round
 from fedcome_ray.federation.server import Server
+from fedcome_ray.federation.shards import LocalShards
 from fedcome_ray.numerics.device import CPU, prepare_process
 from fedcome_ray.numerics.libraries import Arithmetic, arithmetic
 

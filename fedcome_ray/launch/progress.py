@@ -11,8 +11,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from fedcome_ray import metrics
 from fedcome_ray.experiments.trial import Trial
-from fedcome_ray.trials.run import Line
+from fedcome_ray.federation.round import Round
 
 PLAIN_SECONDS = 10.0
 MAX_ROWS = 12
@@ -57,12 +58,12 @@ class Progress:
         self._resumed[trial.key] = self._rounds[trial.key] = num_rounds
         self._done += num_rounds * self._cohorts[trial.key]
 
-    def advanced(self, trial: Trial, lines: Iterable[Line]) -> None:
+    def advanced(self, trial: Trial, rounds: Iterable[Round]) -> None:
         before = self._rounds.get(trial.key, 0)
         accuracy = self._running.get(trial.key, (trial, None))[1]
-        for line in lines:
-            self._rounds[trial.key] = max(self._rounds.get(trial.key, 0), line["round"] + 1)
-            accuracy = line["metrics"].get("accuracy/test", accuracy)
+        for one in rounds:
+            self._rounds[trial.key] = max(self._rounds.get(trial.key, 0), one.index + 1)
+            accuracy = one.metrics.get(metrics.ACCURACY, accuracy)
         self._done += (self._rounds.get(trial.key, 0) - before) * self._cohorts[trial.key]
         self._running[trial.key] = (trial, accuracy)
         self._say_something()

@@ -14,20 +14,22 @@ an interruption. `asha` draws all candidates at random and stops the worse ones 
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError, model_validator
 
+from fedcome_ray import metrics
 from fedcome_ray.errors import GridError, UserError
-from fedcome_ray.experiments.grid import assign
 from fedcome_ray.experiments.overlay import TUNED
+from fedcome_ray.experiments.settings import assign
 from fedcome_ray.experiments.trial import Trial, explain, parse_trial
 from fedcome_ray.hyperparameters import Hyperparameters, name_of
+from fedcome_ray.launch.outcome import Outcome
+from fedcome_ray.launch.request import Request
 from fedcome_ray.numerics.randomness import Stream, generator
-
-if TYPE_CHECKING:
-    from fedcome_ray.launch.launch_old import Outcome, Request
+from fedcome_ray.runtime.schedulers import SuccessiveHalving
+from fedcome_ray.trials.folder import read_result
 
 Kind = Literal["optuna", "asha"]
 BATCH = 4  # candidates of each method between two lessons
@@ -82,18 +84,19 @@ def parse_space(space: Mapping[str, Any]) -> Space:
 
 
 def search(
-    request: "Request",
+    request: Request,
     space: Space,
     kind: Kind,
     samples: int,
-    run: "Callable[[Request], Outcome]",
-) -> "tuple[Request, list[Outcome]]":
+    run: Callable[[Request], Outcome],
+) -> tuple[Request, list[Outcome]]:
     """Try `samples` settings of each method that has ranges; all trials, and how launches ended."""
     starts = first_of_each_method(request.trials, space)
     attempt = _stop_early if kind == "asha" else _learn
     tried: dict[str, Trial] = {}
     outcomes: list[Outcome] = []
-    plain = dataclasses.replace(request, best=None)  # the best are known only at the end
+    extras = dataclasses.replace(request.extras, best=None)  # they are known only at the end
+    plain = dataclasses.replace(request, extras=extras)
     for trials, outcome in attempt(plain, starts, space, samples, run):
         tried |= {trial.key: trial for trial in trials}
         outcomes.append(outcome)
@@ -136,25 +139,28 @@ def candidates_at_random(trials: Sequence[Trial], space: Space, samples: int) ->
 
 
 def _stop_early(
-    request: "Request",
+    request: Request,
     starts: Sequence[Trial],
     space: Space,
     samples: int,
-    run: "Callable[[Request], Outcome]",
-) -> "Iterator[tuple[list[Trial], Outcome]]":
+    run: Callable[[Request], Outcome],
+) -> Iterator[tuple[list[Trial], Outcome]]:
     """One method after the other: candidates compete with those of their own method only."""
     for start in starts:
         trials = at_random(start, space[name_of(start.method)], samples)
-        yield trials, run(dataclasses.replace(request, trials=trials, asha=True))
+        yield (
+            trials,
+            run(dataclasses.replace(request, trials=trials, scheduler=SuccessiveHalving())),
+        )
 
 
 def _learn(
-    request: "Request",
+    request: Request,
     starts: Sequence[Trial],
     space: Space,
     samples: int,
-    run: "Callable[[Request], Outcome]",
-) -> "Iterator[tuple[list[Trial], Outcome]]":
+    run: Callable[[Request], Outcome],
+) -> Iterator[tuple[list[Trial], Outcome]]:
     """Batches of all methods together, each method with a study of its own."""
     optuna = _import_optuna()
     studies = [
@@ -170,11 +176,11 @@ def _learn(
         trials = list({trial.key: trial for _, _, trial in asked}.values())
         yield trials, run(dataclasses.replace(request, trials=trials))
         for study, ticket, trial in asked:
-            result = request.result(trial)
+            result = read_result(request.folder(trial))
             if result is None:
                 study.tell(ticket, state=optuna.trial.TrialState.FAIL)
             else:
-                study.tell(ticket, result["final"]["accuracy/test"])
+                study.tell(ticket, result.final[metrics.ACCURACY])
 
 
 def _distributions(optuna: Any, ranges: Mapping[str, Range]) -> dict[str, Any]:

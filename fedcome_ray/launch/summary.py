@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from fedcome_ray.experiments.grid import flatten
+from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial, label
 
 Cells = dict[tuple[str, ...], dict[str, list[float]]]
@@ -22,7 +22,7 @@ def result_table(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> Grou
     `accuracy` is by trial key; cells without a finished trial stay empty.
     """
     points = {trial.key: _point(trial) for trial in trials}
-    rows, column = _layout(list(points.values()))
+    rows, column = _rows_and_column(list(points.values()))
     cells: Cells = {}
     for key, point in points.items():
         row = cells.setdefault(tuple(point.get(name, "") for name in rows), {})
@@ -39,7 +39,7 @@ def _point(trial: Trial) -> dict[str, str]:
     return {**{kind: label(getattr(trial, kind)) for kind in KINDS}, **plain}
 
 
-def _layout(points: list[dict[str, str]]) -> tuple[list[str], str | None]:
+def _rows_and_column(points: list[dict[str, str]]) -> tuple[list[str], str | None]:
     """The settings that tell trials apart: as rows, and the last one that is no kind as columns.
 
     What goes without saying is left out: a dataset's own settings vary with the dataset.

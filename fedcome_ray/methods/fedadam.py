@@ -55,8 +55,8 @@ def adaptive(
     def init_server(params: Tensor, num_clients: int) -> ServerState:
         return ServerState(params, torch.zeros_like(params), torch.full_like(params, hp.tau**2))
 
-    def aggregate(server: ServerState, cohort: Cohort, reports: Report) -> tuple[ServerState, Info]:
-        mean_update = reports.weights @ reports.update
+    def aggregate(server: ServerState, cohort: Cohort, report: Report) -> tuple[ServerState, Info]:
+        mean_update = report.weights @ report.update
         momentum = hp.beta1 * server.momentum + (1 - hp.beta1) * mean_update
         variance = next_variance(server.variance, mean_update.square())
         # No correction for the zeros that the momentum starts from: the paper has none.

@@ -21,8 +21,8 @@ class FedAvg(Hyperparameters):
 
 
 def build(hp: FedAvg) -> Method[OnlyParams, OnlyParams, Nothing]:
-    def aggregate(server: OnlyParams, cohort: Cohort, reports: Report) -> tuple[OnlyParams, Info]:
-        step = reports.weights @ reports.update
+    def aggregate(server: OnlyParams, cohort: Cohort, report: Report) -> tuple[OnlyParams, Info]:
+        step = report.weights @ report.update
         return OnlyParams(server.params + hp.server_lr * step), {"step_norm": float(step.norm())}
 
     return Method(

@@ -32,11 +32,11 @@ class FedCOME(Hyperparameters):
 
 
 def build(hp: FedCOME) -> Method[OnlyParams, OnlyParams, Nothing]:
-    def aggregate(server: OnlyParams, cohort: Cohort, reports: Report) -> tuple[OnlyParams, Info]:
+    def aggregate(server: OnlyParams, cohort: Cohort, report: Report) -> tuple[OnlyParams, Info]:
         agreement = consensus.agree(
-            reports.update,
-            reports.weights if hp.weights == "samples" else None,
-            gram=reports.gram,
+            report.update,
+            report.weights if hp.weights == "samples" else None,
+            gram=report.gram,
             solver=hp.solver,
             clamp=hp.clamp,
             match_norm=hp.match_norm,

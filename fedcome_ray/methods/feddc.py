@@ -63,11 +63,11 @@ def build(hp: FedDC) -> Method[ServerState, Received, ClientState]:
             drift=client.drift + report.update,
         )
 
-    def aggregate(server: ServerState, cohort: Cohort, reports: Report) -> tuple[ServerState, Info]:
+    def aggregate(server: ServerState, cohort: Cohort, report: Report) -> tuple[ServerState, Info]:
         # By `carry` s_i changes by mean_gradient - s, and h_i by the update.
-        mean_update = reports.update.mean(0)
+        mean_update = report.update.mean(0)
         share = len(cohort) / server.num_clients
-        change = share * (reports.mean_gradient.mean(0) - server.gradient)
+        change = share * (report.mean_gradient.mean(0) - server.gradient)
         drift = server.drift + share * mean_update
         # The drift of all clients, as in the official code; the paper has that of the cohort.
         step = mean_update + drift

@@ -51,8 +51,8 @@ def build(hp: FedDyn) -> Method[ServerState, OnlyParams, ClientState]:
         # Where the client rests, grad F_i = g_i - alpha (y_i - x).
         return ClientState(client.gradient - hp.alpha * report.update)
 
-    def aggregate(server: ServerState, cohort: Cohort, reports: Report) -> tuple[ServerState, Info]:
-        mean_update = reports.update.mean(0)
+    def aggregate(server: ServerState, cohort: Cohort, report: Report) -> tuple[ServerState, Info]:
+        mean_update = report.update.mean(0)
         share = len(cohort) / server.num_clients
         correction = server.correction - hp.alpha * share * mean_update
         step = mean_update - correction / hp.alpha

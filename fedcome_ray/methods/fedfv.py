@@ -56,12 +56,12 @@ def build(hp: FedFV) -> Method[ServerState, OnlyParams, Nothing]:
         memory = Memory(nobody, nobody.clone(), params.new_zeros(0, len(params)))
         return ServerState(params, 0, memory)
 
-    def aggregate(server: ServerState, cohort: Cohort, reports: Report) -> tuple[ServerState, Info]:
-        now, updates = server.round_index, reports.update
+    def aggregate(server: ServerState, cohort: Cohort, report: Report) -> tuple[ServerState, Info]:
+        now, updates = server.round_index, report.update
         clients = torch.tensor(cohort, device=updates.device)
         # A client that takes part again outdates what it sent before.
         memory = select(server.memory, ~torch.isin(server.memory.clients, clients))
-        mixing = mitigate_internal(reports.gram, reports.loss.squeeze(-1), hp.alpha)
+        mixing = mitigate_internal(report.gram, report.loss.squeeze(-1), hp.alpha)
         step = mixing.mean(0).to(updates.dtype) @ updates
         if now + 1 >= hp.tau:  # the authors wait until the window can be full
             for age in range(oldest, newest - 1, -1):

@@ -38,13 +38,13 @@ class FedMGDAPlus(Hyperparameters):
 
 
 def build(hp: FedMGDAPlus) -> Method[OnlyParams, OnlyParams, Nothing]:
-    def aggregate(server: OnlyParams, cohort: Cohort, reports: Report) -> tuple[OnlyParams, Info]:
-        gram = reports.gram.numpy(force=True)
+    def aggregate(server: OnlyParams, cohort: Cohort, report: Report) -> tuple[OnlyParams, Info]:
+        gram = report.gram.numpy(force=True)
         norms = np.sqrt(gram.diagonal())
         norms = np.where(norms > 0, norms, 1.0)  # an update of zero stays one
-        centre = reports.weights.double().numpy(force=True)
+        centre = report.weights.double().numpy(force=True)
         weights = min_norm_weights(gram / np.outer(norms, norms), centre / centre.sum(), hp.epsilon)
-        step = hp.server_lr * torch.from_numpy(weights / norms).to(reports.update) @ reports.update
+        step = hp.server_lr * torch.from_numpy(weights / norms).to(report.update) @ report.update
         info = {"step_norm": float(step.norm()), "largest_weight": float(weights.max())}
         return OnlyParams(server.params + step), info
 

@@ -21,10 +21,10 @@ class FedNova(Hyperparameters):
 
 
 def build(hp: FedNova) -> Method[OnlyParams, OnlyParams, Nothing]:
-    def aggregate(server: OnlyParams, cohort: Cohort, reports: Report) -> tuple[OnlyParams, Info]:
-        path = reports.total_lr.squeeze(-1)  # tau_i lr
-        mean_path = reports.weights @ path  # tau_eff lr
-        step = mean_path * (reports.weights / path) @ reports.update
+    def aggregate(server: OnlyParams, cohort: Cohort, report: Report) -> tuple[OnlyParams, Info]:
+        path = report.total_lr.squeeze(-1)  # tau_i lr
+        mean_path = report.weights @ path  # tau_eff lr
+        step = mean_path * (report.weights / path) @ report.update
         info = {"step_norm": float(step.norm()), "mean_path": float(mean_path)}
         return OnlyParams(server.params + step), info
 

@@ -34,7 +34,7 @@ def keep(received: HasParams, client: AnyT, report: Report) -> AnyT:
     return client
 
 
-def average(server: OnlyParams, cohort: Cohort, reports: Report) -> tuple[OnlyParams, Info]:
+def average(server: OnlyParams, cohort: Cohort, report: Report) -> tuple[OnlyParams, Info]:
     """The params move by the cohort's mean update, weighted by examples."""
-    step = reports.weights @ reports.update
+    step = report.weights @ report.update
     return OnlyParams(server.params + step), {"step_norm": float(step.norm())}

@@ -26,13 +26,13 @@ class QFFL(Hyperparameters):
 
 
 def build(hp: QFFL) -> Method[OnlyParams, OnlyParams, Nothing]:
-    def aggregate(server: OnlyParams, cohort: Cohort, reports: Report) -> tuple[OnlyParams, Info]:
-        loss = reports.loss + 1e-10  # as the authors do: a loss of 0 has no power q - 1
-        slope = hp.lipschitz * torch.linalg.vector_norm(reports.update, dim=-1, keepdim=True)
+    def aggregate(server: OnlyParams, cohort: Cohort, report: Report) -> tuple[OnlyParams, Info]:
+        loss = report.loss + 1e-10  # as the authors do: a loss of 0 has no power q - 1
+        slope = hp.lipschitz * torch.linalg.vector_norm(report.update, dim=-1, keepdim=True)
         # h_k, an upper bound of the curvature of F_k^(q+1) / (q + 1)
         curvature = hp.q * loss ** (hp.q - 1) * slope**2 + hp.lipschitz * loss**hp.q
         shares = (hp.lipschitz * loss**hp.q / curvature.sum()).squeeze(-1)
-        step = shares @ reports.update
+        step = shares @ report.update
         info = {"step_norm": float(step.norm()), "largest_share": float(shares.max())}
         return OnlyParams(server.params + step), info
 

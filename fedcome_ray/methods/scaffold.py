@@ -54,11 +54,11 @@ def build(hp: Scaffold) -> Method[ServerState, Received, ClientState]:
         # divide by the undecayed one, which shrinks the estimate more and more.
         return ClientState(client.control - received.control + report.mean_gradient)
 
-    def aggregate(server: ServerState, cohort: Cohort, reports: Report) -> tuple[ServerState, Info]:
+    def aggregate(server: ServerState, cohort: Cohort, report: Report) -> tuple[ServerState, Info]:
         # The change of each c_i needs no upload: by `carry` it is mean_gradient - c.
         share = len(cohort) / server.num_clients
-        change = share * (reports.mean_gradient.mean(0) - server.control)
-        step = hp.server_lr * reports.update.mean(0)
+        change = share * (report.mean_gradient.mean(0) - server.control)
+        step = hp.server_lr * report.update.mean(0)
         control = server.control + change
         info = {"step_norm": float(step.norm()), "control_norm": float(control.norm())}
         return server._replace(params=server.params + step, control=control), info

@@ -59,21 +59,21 @@ MCMAHAN = (Stage(32, kernel=5, padding=2, pool=True), Stage(64, kernel=5, paddin
 
 
 def build_conv2(config: Conv2, feature_shape: Shape, num_classes: int) -> Differentiated:
-    layout = Layout(CONV2, config.hidden, drop_hidden=False)
-    return _build(config.name, layout, config.dropout, feature_shape, num_classes)
+    architecture = Architecture(CONV2, config.hidden, drop_hidden=False)
+    return _build(config.name, architecture, config.dropout, feature_shape, num_classes)
 
 
 def build_conv4(config: Conv4, feature_shape: Shape, num_classes: int) -> Differentiated:
-    layout = Layout(CONV4, config.hidden, drop_hidden=True)
-    return _build(config.name, layout, config.dropout, feature_shape, num_classes)
+    architecture = Architecture(CONV4, config.hidden, drop_hidden=True)
+    return _build(config.name, architecture, config.dropout, feature_shape, num_classes)
 
 
 def build_mcmahan(config: McMahan, feature_shape: Shape, num_classes: int) -> Differentiated:
-    layout = Layout(MCMAHAN, config.hidden, drop_hidden=False)
-    return _build(config.name, layout, 0.0, feature_shape, num_classes)
+    architecture = Architecture(MCMAHAN, config.hidden, drop_hidden=False)
+    return _build(config.name, architecture, 0.0, feature_shape, num_classes)
 
 
-class Layout(NamedTuple):
+class Architecture(NamedTuple):
     """A convolutional network, but for the sizes of its input and output."""
 
     stages: tuple[Stage, ...]
@@ -125,18 +125,18 @@ class Layout(NamedTuple):
 
 
 def _build(
-    name: str, layout: Layout, dropout: float, feature_shape: Shape, num_classes: int
+    name: str, architecture: Architecture, dropout: float, feature_shape: Shape, num_classes: int
 ) -> Differentiated:
-    if len(feature_shape) != 3 or min(feature_shape[1:]) < layout.smallest_side:
+    if len(feature_shape) != 3 or min(feature_shape[1:]) < architecture.smallest_side:
         shown = "x".join(map(str, feature_shape))
         raise ConfigError(
-            f"model.name: `{name}` needs images of at least {layout.smallest_side} pixels a side, "
+            f"model.name: `{name}` needs images of at least {architecture.smallest_side} pixels a side, "
             f"given as channels x height x width; the examples of this dataset are {shown}; "
             f"`mlp` and `logistic` take any"
         )
-    params, masks = layout.sizes(feature_shape, num_classes)
+    params, masks = architecture.sizes(feature_shape, num_classes)
     return Differentiated(
-        layout.forward,
+        architecture.forward,
         params,
         feature_shape,
         lambda seed: default_init(params, seed),

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 StateT = TypeVar("StateT")
+Arrays = dict[str, NDArray[Any]]
+"""Arrays by name, as checkpoints and processes exchange them."""
 
 ALIGNMENT = 64
 """Bytes: every tensor that PyTorch allocates on a CPU begins at a multiple."""

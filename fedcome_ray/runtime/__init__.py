@@ -1,0 +1,19 @@
+"""Ray: the connection, placement, shards behind actors, the trial's actor, schedulers of Tune.
+
+The only room, with `launch/tune_run.py`, that knows Ray. It carries trials and federations, and
+knows nothing of MLflow or of what a launch shows.
+"""
+
+import os
+
+# Before Ray is imported: our own display replaces Tune's, our own files its loggers.
+os.environ |= {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "3600",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}

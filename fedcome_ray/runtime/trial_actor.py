@@ -2,7 +2,7 @@
 
 The actor is the server; its shards are actors of their own in the same placement group, or, where
 one shard is enough, a part of it. Tune reuses the actor for the next trial (`reset_config`), and
-the pool of shards with it.
+its shards with it.
 """
 
 import os
@@ -10,21 +10,36 @@ import resource
 import traceback
 from collections import defaultdict
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
 from ray import tune
 
-from fedcome_ray import methods
-from fedcome_ray.datasets.population import Population
-from fedcome_ray.errors import FedcomeError, UserError
-from fedcome_ray.experiments.trial import Trial
-from fedcome_ray.federation.round import LocalShards, Shards
-from fedcome_ray.launch.plan_old import Machine
-from fedcome_ray.numerics import device
-from fedcome_ray.runtime.cluster_old import RayShards, ShardPool, SharedPopulation
-from fedcome_ray.trials.run import Line, TrialRun, exclusive, read_lines, read_result
+from fedcome_ray import methods, metrics
+from fedcome_ray.errors import FedcomeError
+from fedcome_ray.experiments.trial import Trial, check_plugin
+from fedcome_ray.federation.round import Round
+from fedcome_ray.runtime.placement import TrialPlace
+from fedcome_ray.runtime.populations import SharedPopulation
+from fedcome_ray.runtime.shards import in_a_pool, in_this_process
+from fedcome_ray.trials.folder import LOG, exclusive, read_result, read_rounds
+from fedcome_ray.trials.run import TrialRun
+
+
+@dataclass(frozen=True)
+class News:
+    """What a trial tells the driver from time to time."""
+
+    rounds: list[Round] = field(default_factory=list)  # without cohorts: they stay in the folder
+    num_restored: int = 0  # rounds of earlier launches
+    rounds_done: int = 0  # in all
+    accuracy: float = 0.0  # the newest that is known
+    is_finished: bool = False
+    failure: str | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Spent outside of rounds since the last news, by what was done."""
 
 
 class TrialActor(tune.Trainable):
@@ -39,7 +54,7 @@ class TrialActor(tune.Trainable):
         config: dict[str, Any],
         *,
         populations: dict[str, SharedPopulation],
-        machine: Machine,
+        place: TrialPlace,
         trials_folder: Path,
         plugins: list[str],
         report_seconds: float,
@@ -47,94 +62,90 @@ class TrialActor(tune.Trainable):
     ) -> None:
         methods.load_plugins(plugins)
         self._populations = populations
-        self._machine = machine
         self._trials_folder = trials_folder
-        self._plugins = plugins
         self._report_seconds = report_seconds
         self._system_metrics = system_metrics
-        if machine.is_joint:
-            self._device = device.pick(machine.gpus_per_shard)
-        else:
-            self._pool = ShardPool(machine)
+        self._make_shards = in_this_process(place) if place.is_joint else in_a_pool(place, plugins)
         self._resources = ExitStack()  # the lock of the trial's folder
         self._trial_run: TrialRun | None = None
+        self._trial = _trial_of(config)
+        self._spent: defaultdict[str, float] = defaultdict(float)
         self._last_answer = perf_counter()
-        self._begin(config)
+        self._cpu_seconds_before = process_time()
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        self._begin(new_config)
+        """Take a trial without touching its folder: Tune may hand it to another actor instead."""
+        self._leave()  # one that Tune stopped early
+        self._trial = _trial_of(new_config)
+        self._last_answer = perf_counter()
         return True
 
     def step(self) -> dict[str, Any]:
-        # Seconds outside of rounds since the last answer, by what was done.
-        self._spent: defaultdict[str, float] = defaultdict(float)
+        self._spent = defaultdict(float)
         self._spent["report"] += perf_counter() - self._last_answer
         try:
             news = self._advance()
         except Exception as error:  # noqa: BLE001 - reported with its cause, and the grid goes on
             self._close()
             # The folder may be what failed: a full disk, or somebody removed it.
-            with suppress(OSError), (self._folder / "trial.log").open("a") as file:
+            with suppress(OSError), (self._folder / LOG).open("a") as file:
                 traceback.print_exception(error, file=file)
             kind = "" if isinstance(error, FedcomeError) else f"{type(error).__name__}: "
-            news = _news([], is_finished=False, failure=f"{kind}{error}")
+            news = News(failure=f"{kind}{error}")
         self._last_answer = perf_counter()
-        return {**news, "seconds": dict(self._spent)}
+        return self._answer(replace(news, seconds=dict(self._spent)))
 
     def cleanup(self) -> None:
         """Tune stops the actor, perhaps in the middle of a trial: leave it ready to go on."""
         self._leave()
 
-    def _begin(self, config: dict[str, Any]) -> None:
-        """Take a trial without touching its folder: Tune may hand it to another actor instead."""
-        self._leave()  # one that Tune stopped early
-        self._trial = Trial.model_validate(config["spec"]["trial"])
-        self._expected_key = config["spec"]["key"]
-        self._folder = self._trials_folder / self._trial.folder_name
-        self._last_answer = perf_counter()
+    @property
+    def _folder(self) -> Path:
+        return self._trials_folder / self._trial.folder_name
 
-    def _advance(self) -> dict[str, Any]:
+    @staticmethod
+    def _answer(news: News) -> dict[str, Any]:
+        """The news, with what Tune and its schedulers look at."""
+        return {
+            "news": news,
+            "rounds_done": news.rounds_done,
+            "accuracy": news.accuracy,
+            "done": news.is_finished or news.failure is not None,
+        }
+
+    def _advance(self) -> News:
         start = perf_counter()
         if self._trial_run is None:
             self._trial_run = self._open()
             self._spent["start"] += perf_counter() - start
         run = self._trial_run
         if run is None:
-            lines = read_lines(self._folder)
+            rounds = read_rounds(self._folder)
             self._close()
-            return _news(lines, is_finished=True, num_restored=len(lines))
+            return _news(rounds, len(rounds), rounds, is_finished=True)
         checkpoints = run.checkpoint_seconds
-        lines = run.advance(self._report_seconds)
+        rounds = run.advance(self._report_seconds)
         self._spent["checkpoint"] += run.checkpoint_seconds - checkpoints
-        if self._system_metrics and lines:
+        if self._system_metrics and rounds:
             used = system_metrics(self._cpu_seconds_before)
-            lines[-1] = {**lines[-1], "metrics": {**lines[-1]["metrics"], **used}}
+            rounds[-1] = replace(rounds[-1], metrics={**rounds[-1].metrics, **used})
         if run.is_finished:
             end = perf_counter()
             run.finish()
             self._close()
             self._spent["finish"] += perf_counter() - end
-        accuracy = last_accuracy(run.lines)
-        return _news(lines, run.is_finished, run.num_restored, len(run.lines), accuracy)
+        return _news(rounds, run.num_restored, run.rounds, run.is_finished)
 
     def _open(self) -> TrialRun | None:
         """The trial, ready to go on; None if another process has finished it in the meantime."""
         self._cpu_seconds_before = process_time()
-        if self._trial.key != self._expected_key:
-            raise UserError("the code of its plugin is not that with which the launch began")
+        check_plugin(self._trial)
         self._resources.enter_context(exclusive(self._folder))
         if read_result(self._folder) is not None:
             return None
         shared = self._populations[self._trial.data.model_dump_json()]
-        population = shared.fetch()
-        return TrialRun(self._trial, population, self._shards(shared, population), self._folder)
-
-    def _shards(self, shared: SharedPopulation, population: Population) -> Shards:
-        if self._machine.is_joint:
-            memory = self._machine.memory_per_shard
-            return LocalShards(self._trial, population, device=self._device, memory=memory)
-        self._pool.replace_dead()  # else a shard that died late would fail every trial after it
-        return RayShards(self._trial, shared, self._pool, self._plugins)
+        shards = self._make_shards(self._trial, shared)
+        return TrialRun(self._trial, shards.population, shards, self._folder)
 
     def _leave(self) -> None:
         if self._trial_run is not None:
@@ -146,24 +157,18 @@ class TrialActor(tune.Trainable):
         self._resources.close()
 
 
-def _news(
-    lines: list[Line],
-    is_finished: bool,
-    num_restored: int = 0,
-    rounds_done: int = 0,
-    accuracy: float = 0.0,
-    failure: str | None = None,
-) -> dict[str, Any]:
-    """What Tune passes on to the driver; cohorts stay in the trial's folder."""
-    return {
-        "lines": [{k: v for k, v in line.items() if k != "cohort"} for line in lines],
-        "num_restored": num_restored,
-        "rounds_done": rounds_done,
-        "accuracy": accuracy,
-        "failure": failure,
-        "finished": is_finished,
-        "done": is_finished or failure is not None,
-    }
+def _trial_of(config: dict[str, Any]) -> Trial:
+    return Trial.model_validate(config["spec"]["trial"])
+
+
+def _news(fresh: list[Round], num_restored: int, rounds: list[Round], is_finished: bool) -> News:
+    return News(
+        rounds=[replace(one, cohort=()) for one in fresh],
+        num_restored=num_restored,
+        rounds_done=len(rounds),
+        accuracy=last_accuracy(rounds),
+        is_finished=is_finished,
+    )
 
 
 def system_metrics(cpu_seconds_before: float) -> dict[str, float]:
@@ -175,7 +180,7 @@ def system_metrics(cpu_seconds_before: float) -> dict[str, float]:
     }
 
 
-def last_accuracy(lines: list[Line]) -> float:
+def last_accuracy(rounds: list[Round]) -> float:
     """The newest test accuracy, by which schedulers of Tune compare trials."""
-    known = (line["metrics"].get("accuracy/test") for line in reversed(lines))
+    known = (one.metrics.get(metrics.ACCURACY) for one in reversed(rounds))
     return next((accuracy for accuracy in known if accuracy is not None), 0.0)

@@ -17,7 +17,7 @@ from fedcome_ray.numerics.geometry import Floats
 Positions = NDArray[np.int64]
 
 LAST_TEMPERATURE = 1e-3
-"""The first is 1, the scale of similarities; the specification's recommendation."""
+"""The first is 1, the scale of similarities."""
 OFFICIAL_ANNEALING = 530
 """Proposals while 10,000 x 0.97^n exceeds 0.001."""
 OFFICIAL_PROPOSALS = OFFICIAL_ANNEALING + 1000

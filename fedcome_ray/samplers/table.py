@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcome_ray.numerics.geometry import Floats
+from fedcome_ray.samplers.sampler import Clients
 
 LARGEST_DENSE_POPULATION = 1000
 """8 MB to copy every round; beyond, a table is mostly pairs never seen together."""
-
-Clients = NDArray[np.int64]
 
 
 class DenseTable(NamedTuple):

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from urllib.error import URLError
 
 from fedcome_ray.errors import UserError
-from fedcome_ray.experiments.grid import flatten
+from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.tracking.views import saved_view_tags
 from fedcome_ray.trials.provenance import provenance

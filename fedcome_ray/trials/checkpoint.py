@@ -10,13 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from fedcome_ray.numerics.arrays import aligned
-
-Arrays = dict[str, NDArray[Any]]
+from fedcome_ray.numerics.arrays import Arrays, aligned
 
 
 def flatten(state: Any, name: str) -> Arrays:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from fedcome_ray.errors import UserError
 from fedcome_ray.numerics.environment import is_portable
@@ -29,9 +28,9 @@ def provenance() -> dict[str, str]:
     }
 
 
-def commits(results: Iterable[Mapping[str, Any]]) -> str:
+def commits(producers: Iterable[Mapping[str, str]]) -> str:
     """The commits that made some results, shortened; this one's if there are none."""
-    found = {result["provenance"]["commit"] for result in results}
+    found = {producer["commit"] for producer in producers}
     return "/".join(sorted(commit[:10] for commit in found or {provenance()["commit"]}))
 
 
@@ -43,9 +42,8 @@ def check_portable(computed_with: Iterable[Arithmetic], folder: Path) -> None:
         )
 
 
-def cautions(results: Collection[Mapping[str, Any]]) -> list[str]:
-    """What a reader of these results, side by side, should know of how they were computed."""
-    found = [one for result in results for one in result["computed_with"]]
+def cautions(found: Collection[Arithmetic]) -> list[str]:
+    """What a reader of results, side by side, should know of what they were computed with."""
     lines = []
     if differing := _differing(found):
         lines.append(

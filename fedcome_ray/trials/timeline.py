@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedcome_ray.trials.run import Line, read_lines
+from fedcome_ray import metrics
+from fedcome_ray.federation.round import Round
+from fedcome_ray.trials.folder import read_rounds
 
 MICROSECONDS = 1_000_000
 
@@ -15,8 +17,8 @@ def write(folder: Path, name: str, trials: Sequence[tuple[str, Path]]) -> Path:
     events: list[dict[str, Any]] = []
     for number, (trial, history) in enumerate(trials):
         events.append({"name": "process_name", "ph": "M", "pid": number, "args": {"name": trial}})
-        for line in read_lines(history):
-            events += _events(line, number)
+        for one in read_rounds(history):
+            events += _events(one, number)
     folder.mkdir(parents=True, exist_ok=True)
     # The launches of one search share their name.
     names = (f"{name}.json", *(f"{name}-{number}.json" for number in range(2, 10_000)))
@@ -25,14 +27,14 @@ def write(folder: Path, name: str, trials: Sequence[tuple[str, Path]]) -> Path:
     return path
 
 
-def _events(line: Line, process: int) -> list[dict[str, Any]]:
-    """A round and its phases, which follow each other and end when the line was written."""
-    phases = {name.removeprefix("seconds/"): value for name, value in line["seconds"].items()}
-    duration = phases.pop("round")
-    start = line["time"] - duration
-    spans = [(f"round {line['round']}", start, duration)]
-    for phase, seconds in phases.items():
-        spans.append((phase, start, seconds))
+def _events(one: Round, process: int) -> list[dict[str, Any]]:
+    """A round and its phases, which follow each other and end when the round did."""
+    phases = dict(one.seconds)
+    duration = phases.pop(metrics.SECONDS_ROUND)
+    start = one.time - duration
+    spans = [(f"round {one.index}", start, duration)]
+    for name, seconds in phases.items():
+        spans.append((metrics.phase_of(name), start, seconds))
         start += seconds
     return [
         {

@@ -24,10 +24,10 @@ from scipy import optimize, sparse
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
+from fedcome_ray import samplers
 from fedcome_ray.consensus import agreement as consensus
 from fedcome_ray.methods.method import Report
 from fedcome_ray.numerics import geometry
-from fedcome_ray.samplers import samplers_old as samplers
 from fedcome_ray.samplers import table as similarity
 
 try:

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcome_ray.methods.method import Report
-from fedcome_ray.samplers import samplers_old as samplers
+from fedcome_ray.samplers import SimilaritySampler
+from fedcome_ray.samplers import samplers as samplers
 from fedcome_ray.samplers import table as similarity
-from fedcome_ray.samplers.samplers_old import SimilaritySampler
 
 configs = st.builds(
     SimilaritySampler,

@@ -12,7 +12,7 @@ INNER = (
     "fedcome_ray.federation.server",
     "fedcome_ray.federation.round",
     "fedcome_ray.trials.run",
-    "fedcome_ray.samplers.samplers_old",
+    "fedcome_ray.samplers",
     "fedcome_ray.consensus.agreement",
 )
 

@@ -153,7 +153,7 @@ def test_the_ranges_of_our_grid_contain_the_papers_values() -> None:
     space = search.parse_space(chosen.space)
     for trial in grid.expand(chosen, "paper"):
         for name, values in space.get(name_of(trial.method), {}).items():
-            value = grid.flatten(trial.model_dump())[name]
+            value = settings.flatten(trial.model_dump())[name]
             if values.choices is not None:
                 assert value in values.choices
             else:

@@ -7,10 +7,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from fedcome_ray.errors import ConfigError, DivergenceError
 from fedcome_ray.methods.method import Report
-from fedcome_ray.samplers import annealing
-from fedcome_ray.samplers import samplers_old as samplers
+from fedcome_ray.samplers import RandomSampler, SamplerConfig, SimilaritySampler, annealing
+from fedcome_ray.samplers import samplers as samplers
 from fedcome_ray.samplers import table as similarity
-from fedcome_ray.samplers.samplers_old import RandomSampler, SamplerConfig, SimilaritySampler
 
 
 def report_of(updates: list[list[float]]) -> Report:

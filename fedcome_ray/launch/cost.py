@@ -1,10 +1,9 @@
-"""Before anything starts: how trials are laid out on the machine, and what they cost."""
+"""What trials cost, by a short calibration of this machine."""
 
 import math
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -12,13 +11,13 @@ import numpy as np
 from rich.table import Table
 
 from fedcome_ray import datasets, models
-from fedcome_ray.clients.shard import BLOCK_MEMORY, Shard
+from fedcome_ray.clients.shard import Shard
 from fedcome_ray.datasets.population import Description, Examples, Population, split_in_order
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.hyperparameters import name_of
 from fedcome_ray.numerics import device
+from fedcome_ray.runtime.placement import Placement
 
-SHARDS_PER_GPU = 4
 # Measured on small trials: starting and ending one, and what a round costs beside its training.
 TRIAL_OVERHEAD_SECONDS = 1.0
 ROUND_OVERHEAD_SECONDS = 0.006
@@ -27,70 +26,6 @@ ROUND_BYTES = 7_000
 CLIENT_BYTES = 8
 PROCESS_BYTES = 500_000_000
 CALIBRATION_SECONDS = 0.5
-
-
-Bundle = dict[str, float]
-
-
-@dataclass(frozen=True)
-class Machine:
-    """How a trial is laid out on the cluster. None of it changes a result."""
-
-    num_shards: int = 1
-    cpus_per_shard: float = 0.8
-    gpus_per_shard: float = 0.0
-    server_cpus: float = 0.2
-    memory_per_shard: int = BLOCK_MEMORY  # bytes for the clients that are trained together
-    is_joint: bool = False  # the only shard lives in the server's process, which saves the way
-
-    @property
-    def bundles(self) -> list[Bundle]:
-        """The placement group of a trial: its server, then its shards."""
-        server = {"CPU": self.server_cpus}
-        shard = {"CPU": self.cpus_per_shard, "GPU": self.gpus_per_shard}
-        if self.is_joint:
-            joint = {**shard, "CPU": round(self.cpus_per_shard + self.server_cpus, 4)}
-            return [_without_zeros(joint)]
-        return [server, *([_without_zeros(shard)] * self.num_shards)]
-
-
-def _without_zeros(bundle: Bundle) -> Bundle:
-    return {resource: amount for resource, amount in bundle.items() if amount}
-
-
-class Layout(NamedTuple):
-    """What runs at the same time."""
-
-    machine: Machine
-    concurrent: int
-
-
-def lay_out(
-    num_trials: int,
-    cpus: float,
-    gpus: float,
-    num_shards: int | None = None,
-    cpus_per_shard: float | None = None,
-    gpus_per_shard: float | None = None,
-    max_concurrent: int | None = None,
-    memory_per_shard: int | None = None,
-) -> Layout:
-    """Many trials: one process each, as many trials as cores. Few trials: several shards each."""
-    shards = num_shards or max(1, math.floor(cpus / max(1, num_trials)))
-    server = Machine.server_cpus
-    # The server works while its shards wait, and the other way round: together they are one core.
-    # Rounded down to what Ray can express: all shards together must not need more than there is.
-    a_core_each = math.floor((1 - server / shards) * 10_000) / 10_000
-    per_shard = cpus_per_shard if cpus_per_shard is not None else a_core_each
-    per_gpu = gpus_per_shard if gpus_per_shard is not None else (1 / SHARDS_PER_GPU if gpus else 0)
-    memory = memory_per_shard or BLOCK_MEMORY
-    is_joint = num_shards is None and shards == 1
-    machine = Machine(shards, per_shard, per_gpu, server, memory, is_joint)
-    fits = math.floor(cpus / (server + shards * per_shard) + 1e-9)
-    if per_gpu:
-        fits = min(fits, math.floor(gpus / (shards * per_gpu) + 1e-9))
-    concurrent = max(1, min(fits, num_trials, max_concurrent or num_trials))
-    return Layout(machine, concurrent)
 
 
 class Cost(NamedTuple):
@@ -190,28 +125,14 @@ def plan_table(trials: Sequence[Trial], finished: set[str]) -> Table:
     return table
 
 
-def words(layout: Layout) -> str:
-    """The layout in words."""
-    machine = layout.machine
-    gpus = f" and {machine.gpus_per_shard:g} GPU" if machine.gpus_per_shard else ""
-    memory = f"{machine.memory_per_shard / 2**20:.0f} MB for clients in training"
-    if machine.is_joint:
-        cpus = f"{machine.bundles[0]['CPU']:g} CPU"
-        return f"{layout.concurrent} at once, each one process with {cpus}{gpus}, {memory}"
-    return (
-        f"{layout.concurrent} at once, each a server with {machine.server_cpus:g} CPU and "
-        f"{machine.num_shards} shard(s) with {machine.cpus_per_shard:g} CPU{gpus}, {memory}"
-    )
-
-
-def cost_words(cost: Cost, layout: Layout) -> str:
+def cost_words(cost: Cost, placement: Placement) -> str:
     """The cost in words."""
-    cores = layout.concurrent * layout.machine.num_shards
+    cores = placement.concurrent * placement.trial.num_shards
     wall = timedelta(seconds=round(cost.cpu_seconds / cores))
     return (
         f"{cost.rounds:,} rounds, {cost.client_updates:,} client updates: about {wall} on {cores} "
         f"cores by a short calibration of this machine, {_size(cost.disk_bytes)} on disk, "
-        f"{_size(layout.concurrent * cost.memory_bytes)} of memory"
+        f"{_size(placement.concurrent * cost.memory_bytes)} of memory"
     )
 
 

@@ -1,14 +1,10 @@
-"""Samplers: who takes part in a round.
+"""The client sampler of the FedCOME paper.
 
-A sampler is a record of three pure functions, like a method. `RandomSampler` draws uniformly.
-`SimilaritySampler` remembers how similar the updates of clients were and draws most of a cohort
-so that its members disagree, by simulated annealing, and the rest uniformly; it works with every
-method, because it only reads the raw updates of the reports.
+It remembers how similar the updates of clients were, and draws most of a cohort so that its
+members disagree, by simulated annealing, and the rest uniformly.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
@@ -17,34 +13,12 @@ from fedcome_ray.errors import ConfigError
 from fedcome_ray.hyperparameters import Hyperparameters
 from fedcome_ray.methods.method import Cohort, Report
 from fedcome_ray.numerics import geometry
-from fedcome_ray.samplers import table as similarity
-from fedcome_ray.samplers.table import Clients, Table
-
-StateT = TypeVar("StateT")
-
-
-@dataclass(frozen=True)
-class Sampler(Generic[StateT]):
-    """States are named tuples of arrays and ints, and are never written to."""
-
-    init: Callable[[int], StateT]
-    """(num_clients) -> what the sampler remembers before the first round"""
-    sample: Callable[[StateT, int, np.random.Generator], Cohort]
-    """(state, cohort_size, rng) -> the clients of the next round"""
-    learn: Callable[[StateT, Cohort, Report], StateT]
-    """what it remembers after a round"""
-
-
-AnySampler = Sampler[Any]
-
-
-class RandomSampler(Hyperparameters):
-    name: Literal["random"] = "random"
+from fedcome_ray.samplers import table as tables
+from fedcome_ray.samplers.sampler import Clients, Sampler, cohort_of, uniform_cohort
+from fedcome_ray.samplers.table import Table
 
 
 class SimilaritySampler(Hyperparameters):
-    """The client sampler of the FedCOME paper."""
-
     name: Literal["similarity"] = "similarity"
     greedy_fraction: Annotated[float, Field(ge=0.0, le=1.0)] = 0.7  # mu
     """Share of the cohort chosen by annealing."""
@@ -59,39 +33,21 @@ class SimilaritySampler(Hyperparameters):
     """Rounds that draw uniformly before the table is used."""
 
 
-SamplerConfig = Annotated[RandomSampler | SimilaritySampler, Field(discriminator="name")]
-
-
-def build(config: RandomSampler | SimilaritySampler) -> AnySampler:
-    return _random() if isinstance(config, RandomSampler) else _similarity(config)
-
-
-class Population(NamedTuple):
-    num_clients: int
-
-
-def _random() -> Sampler[Population]:
-    def sample(state: Population, size: int, rng: np.random.Generator) -> Cohort:
-        return _uniform_cohort(state.num_clients, size, rng)
-
-    return Sampler(init=Population, sample=sample, learn=lambda state, cohort, reports: state)
-
-
-def _similarity(hp: SimilaritySampler) -> Sampler[Table]:
+def build(hp: SimilaritySampler) -> Sampler[Table]:
     def sample(table: Table, size: int, rng: np.random.Generator) -> Cohort:
         num_greedy = int(hp.greedy_fraction * size + 1e-9)  # 0.7 * 90 is 62.999...
         if table.num_rounds < hp.warmup or num_greedy == 0 or size >= table.num_clients:
-            return _uniform_cohort(table.num_clients, size, rng)
+            return uniform_cohort(table.num_clients, size, rng)
         greedy = _anneal(hp, table, num_greedy, rng)
         others = np.delete(np.arange(table.num_clients), greedy)
         rest = rng.choice(others, size - num_greedy, replace=False)
-        return _cohort(np.concatenate((greedy, rest)))
+        return cohort_of(np.concatenate((greedy, rest)))
 
-    def learn(table: Table, cohort: Cohort, reports: Report) -> Table:
-        cosines, _ = geometry.normalise(reports.gram)
-        return similarity.blend(table, np.array(cohort), cosines, hp.ema)
+    def learn(table: Table, cohort: Cohort, report: Report) -> Table:
+        cosines, _ = geometry.normalise(report.gram)
+        return tables.blend(table, np.array(cohort), cosines, hp.ema)
 
-    return Sampler(init=similarity.empty, sample=sample, learn=learn)
+    return Sampler(init=tables.empty, sample=sample, learn=learn)
 
 
 def _anneal(hp: SimilaritySampler, table: Table, size: int, rng: np.random.Generator) -> Clients:
@@ -115,7 +71,7 @@ def _anneal(hp: SimilaritySampler, table: Table, size: int, rng: np.random.Gener
     # Who can be met on the way is known, so only their part of the table is looked up.
     met, entering_met = np.unique(entering, return_inverse=True)
     pool = np.concatenate((clients[:size], clients[size + met]))
-    energies = similarity.among(table, pool)
+    energies = tables.among(table, pool)
     if not hp.include_diagonal:
         np.fill_diagonal(energies, 0.0)
     start, others = np.arange(size), np.arange(size, len(pool))
@@ -130,15 +86,3 @@ def _distinct_positions(
     positions = rng.integers(bound - np.arange(num_swapped), size=(num_proposals, num_swapped))
     positions[:, 1:] += positions[:, 1:] >= positions[:, :1]  # skip the place of the first
     return positions
-
-
-def _uniform_cohort(num_clients: int, size: int, rng: np.random.Generator) -> Cohort:
-    if not 1 <= size <= num_clients:
-        raise ValueError(
-            f"the cohort size must be between 1 and num_clients = {num_clients}, got {size}"
-        )
-    return _cohort(rng.choice(num_clients, size, replace=False))
-
-
-def _cohort(clients: Clients) -> Cohort:
-    return tuple(np.sort(clients).tolist())

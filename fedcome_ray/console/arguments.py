@@ -1,0 +1,143 @@
+"""The arguments that commands share, and the records made of them."""
+
+import argparse
+from pathlib import Path
+
+from fedcome_ray.console.options import MachineOptions, Places
+from fedcome_ray.console.paths import check_data_dir, check_output, tracking_uri
+
+
+def command(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    """The parser of a command; the epilog has examples and is shown as it is written."""
+    return argparse.ArgumentParser(
+        prog=f"python -m {name}",
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_common_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that every program which runs trials has."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of every trial, by dotted name, e.g. --set local.lr=0.1; may be repeated",
+    )
+    parser.add_argument(
+        "--plugin",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="a Python file with a method of your own; may be repeated",
+    )
+    add_place_arguments(parser)
+
+
+def add_place_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that say where data comes from and where results go."""
+    parser.add_argument(
+        "--output", type=Path, default=Path("results"), help="folder of results (default: results)"
+    )
+    parser.add_argument(
+        "--data-dir", type=Path, help="folder of datasets (default: the cache folder of the user)"
+    )
+    parser.add_argument(
+        "--tracking-uri",
+        metavar="URI",
+        help="MLflow store (default: an SQLite file in the output folder)",
+    )
+
+
+def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that say how trials are laid out; none of them changes a result."""
+    parser.add_argument(
+        "--address", metavar="HOST:PORT", help="a Ray cluster to join (default: a private one)"
+    )
+    parser.add_argument(
+        "--portable",
+        action="store_true",
+        help="compute with instructions that all x86-64 machines with AVX2 share: slower, but the "
+        "same bits on each of them",
+    )
+    parser.add_argument("--num-shards", type=positive_int, metavar="N", help="shards of a trial")
+    parser.add_argument(
+        "--cpus-per-shard",
+        type=positive_float,
+        metavar="X",
+        help="reserved, may be < 1; a shard computes with one thread",
+    )
+    parser.add_argument("--gpus-per-shard", type=amount, metavar="X", help="may be < 1")
+    parser.add_argument(
+        "--memory-per-shard",
+        type=megabytes,
+        metavar="MB",
+        help="for clients that are trained together (default: 256)",
+    )
+
+
+def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the programs that run many trials."""
+    parser.add_argument(
+        "--max-concurrent", type=positive_int, metavar="N", help="trials at the same time"
+    )
+    parser.add_argument(
+        "--overlay", type=Path, metavar="FILE", help="best settings of a search, see --best"
+    )
+    parser.add_argument("--timing", action="store_true", help="show where the time went")
+    parser.add_argument("--trace", action="store_true", help="write a timeline of all rounds")
+    parser.add_argument(
+        "--system-metrics",
+        action="store_true",
+        help="track memory, CPU time and load of a trial's server process",
+    )
+
+
+def positive_int(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got `{text}`")
+    return value
+
+
+def positive_float(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got `{text}`")
+    return value
+
+
+def amount(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"expected a number of at least 0, got `{text}`")
+    return value
+
+
+def megabytes(text: str) -> int:
+    return positive_int(text) * 2**20
+
+
+def machine_options(args: argparse.Namespace) -> MachineOptions:
+    """The wishes of `add_machine_arguments`, and of `add_launch_arguments` if there are any."""
+    return MachineOptions(
+        address=args.address,
+        num_shards=args.num_shards,
+        cpus_per_shard=args.cpus_per_shard,
+        gpus_per_shard=args.gpus_per_shard,
+        memory_per_shard=args.memory_per_shard,
+        max_concurrent=getattr(args, "max_concurrent", None),
+    )
+
+
+def places(args: argparse.Namespace) -> Places:
+    """The folders of `add_common_arguments`, checked."""
+    data_dir, output = check_data_dir(args.data_dir), check_output(args.output)
+    return Places(
+        output=output,
+        tracking_uri=tracking_uri(args.tracking_uri, output),
+        data_dir=data_dir,
+        plugins=tuple(str(Path(file).absolute()) for file in args.plugin),
+    )

@@ -1,0 +1,48 @@
+"""How a command ends: exit codes, the way errors are shown, Ctrl-C."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fedcome_ray.errors import FedcomeError, UserError
+from fedcome_ray.numerics import environment
+
+OK, FAILED, USAGE = 0, 1, 2
+INTERRUPTED = "interrupted; the same command goes on"
+
+
+def guarded(action: Callable[[], int], *, portable: bool = False) -> int:
+    """Run a program; a user's mistake is shown as its text, without a traceback."""
+    try:
+        if portable:
+            environment.make_portable()  # before `action` imports NumPy
+        return action()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return USAGE
+    except FedcomeError as error:
+        print(f"failed: {error}", file=sys.stderr)  # noqa: T201
+        return FAILED
+    except OSError as error:  # a full disk, a folder that was removed
+        print(f"failed: {error}", file=sys.stderr)  # noqa: T201
+        return FAILED
+    except KeyboardInterrupt:
+        print(INTERRUPTED, file=sys.stderr)  # noqa: T201
+        return FAILED
+
+
+@contextmanager
+def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed, to be asked where stopping is safe; the second time insists."""
+    asked: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        asked.append(number)
+        signal.signal(signal.SIGINT, previous)
+
+    previous = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(asked)
+    finally:
+        signal.signal(signal.SIGINT, previous)

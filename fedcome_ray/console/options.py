@@ -1,0 +1,29 @@
+"""What a user wants of the machine and of the disk, each as one record that is passed on whole.
+
+None of it changes a result.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class MachineOptions:
+    """Wishes for how trials are laid out; what is None is decided by the planner."""
+
+    address: str | None = None  # of a Ray cluster; None: a private one
+    num_shards: int | None = None
+    cpus_per_shard: float | None = None
+    gpus_per_shard: float | None = None
+    memory_per_shard: int | None = None  # bytes
+    max_concurrent: int | None = None
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where data and code come from, and where results go."""
+
+    output: Path
+    tracking_uri: str
+    data_dir: Path | None = None
+    plugins: tuple[str, ...] = ()

@@ -1,0 +1,75 @@
+"""Settings by dotted name, `local.lr`: assigned, chosen, written on a command line, flattened."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from fedcome_ray.errors import ConfigError
+
+Settings = dict[str, Any]
+Setting = tuple[str, Any]  # a dotted name and a value
+
+
+def assign(settings: Settings, values: Iterable[Setting]) -> None:
+    """Set values by dotted name.
+
+    Choosing another `name` drops the settings of the old one, which belong to something else:
+    `method.name=fedavg` on `{name: fedprox, mu: 0.1}` leaves `{name: fedavg}`. So choices come
+    first, whatever their order.
+    """
+    given = list(values)
+    for name, _ in given:
+        if not isinstance(name, str):
+            raise ConfigError(f"`{name}` is not the name of a setting; in YAML, quote it")
+    for name, value in sorted(given, key=lambda item: _precedence(item[0])):
+        if name == "case":
+            if not isinstance(value, dict):
+                raise ConfigError(f"case: expected settings by name, got `{value}`")
+            assign(settings, value.items())
+            continue
+        *path, last = name.split(".")
+        place = settings
+        for part in path:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"{name}: `{part}` has no settings of its own, it is `{place}`")
+        if is_choice(name) and place.get(last) != value:
+            place.clear()
+        place[last] = copy.deepcopy(value)
+
+
+def _precedence(name: str) -> tuple[int, bool]:
+    """Settings of few parts come before those of many, and choices before others as long."""
+    return name.count("."), not is_choice(name)
+
+
+def is_choice(name: str) -> bool:
+    """Whether this says which method, model, sampler, partition or dataset the rest is about."""
+    return name.endswith((".name", ".dataset"))
+
+
+def parse_overrides(texts: Iterable[str]) -> list[Setting]:
+    """`a.b=value` of the command line; the value is read as YAML."""
+    overrides = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"--set: expected `name=value`, got `{text}`")
+        try:
+            overrides.append((name, yaml.safe_load(value)))
+        except yaml.YAMLError:
+            raise ConfigError(f"--set {name}: `{value}` is not a YAML value") from None
+    return overrides
+
+
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> Settings:
+    """Nested settings by dotted name."""
+    flat: Settings = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat

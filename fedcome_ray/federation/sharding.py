@@ -1,0 +1,55 @@
+"""The sharding rule: shards own equal ranges of clients, and score equal ranges of chunks.
+
+What is split by it is joined in the same order, so that results do not depend on the number of
+shards.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from fedcome_ray.clients.evaluation import CHUNK, Evaluation, Scores, evaluation
+from fedcome_ray.datasets.population import Indices, Split
+from fedcome_ray.methods.method import Cohort
+from fedcome_ray.numerics.arrays import Arrays
+
+
+def owners(clients: Indices, num_clients: int, num_shards: int) -> Indices:
+    """The shard that each client lives in."""
+    return clients * num_shards // num_clients
+
+
+def split_cohort(cohort: Cohort, num_clients: int, num_shards: int) -> list[Cohort]:
+    """The part of the cohort that lives in each shard."""
+    owner = owners(np.array(cohort), num_clients, num_shards)
+    cuts = np.searchsorted(owner, np.arange(1, num_shards)).tolist()
+    bounds = [0, *cuts, len(cohort)]
+    return [cohort[start:end] for start, end in pairwise(bounds)]
+
+
+def split_states(states: Arrays, num_clients: int, num_shards: int) -> list[Arrays]:
+    """The part of the clients' states that belongs to each shard."""
+    clients = states.get("ids", np.empty(0, np.int64))
+    owner = owners(clients, num_clients, num_shards)
+    return [
+        {name: array[owner == shard] for name, array in states.items()}
+        for shard in range(num_shards)
+    ]
+
+
+def join_states(parts: Sequence[Arrays]) -> Arrays:
+    """The inverse of `split_states`."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def split_chunks(split: Split, num_shards: int) -> list[list[int]]:
+    """The chunks of pooled examples that each shard scores."""
+    num_chunks = -(-len(split.order) // CHUNK)
+    return [part.tolist() for part in np.array_split(np.arange(num_chunks), num_shards)]
+
+
+def join_scores(scores: Sequence[Scores], split: Split) -> Evaluation:
+    """Results per client from the scores of all shards, in the order of their chunks."""
+    loss, correct = (np.concatenate(column) for column in zip(*scores, strict=True))
+    return evaluation(Scores(loss, correct), split.offsets)

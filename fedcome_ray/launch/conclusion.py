@@ -1,0 +1,95 @@
+"""The end of a launch: what it leaves in MLflow, what is missing, where to look."""
+
+import io
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedcome_ray import metrics
+from fedcome_ray.console.output import say, say_where
+from fedcome_ray.launch.outcome import Outcome
+from fedcome_ray.launch.request import Finished
+from fedcome_ray.launch.results import best_settings, show_results, write_best
+from fedcome_ray.trials import timeline
+from fedcome_ray.trials.folder import LOG
+
+
+def launch_record(
+    finished: Finished, outcome: Outcome
+) -> tuple[dict[str, Any], dict[str, float], dict[str, str]]:
+    """What the launch itself leaves in MLflow: parameters, metrics, texts."""
+    params = {
+        "trials": len(finished.request.trials),
+        "pending": outcome.num_pending,
+        "profile": finished.request.profile,
+    }
+    counted = {
+        "launch/finished": float(len(outcome.finished)),
+        "launch/failed": float(len(outcome.failures)),
+        "launch/seconds_outside_rounds_per_trial": outcome.overhead,
+        **{f"launch/{name}": value for name, value in outcome.phases.items()},
+    }
+    recorder = Console(record=True, width=160, file=io.StringIO())
+    show_results(finished, recorder)
+    failures = "\n".join(f"{key}: {why}" for key, why in outcome.failures.items())
+    return (
+        params,
+        counted,
+        {
+            "results.txt": recorder.export_text(),
+            "failures.txt": failures,
+            "best.yaml": best_settings(finished),
+        },
+    )
+
+
+def conclude(finished: Finished, outcome: Outcome, complaint: str | None, out: Console) -> None:
+    """Say what is missing and where to look."""
+    request, extras = finished.request, finished.request.extras
+    if extras.best is not None:
+        write_best(finished, extras.best, out)
+    if extras.trace:
+        ran = [(trial.name, request.folder(trial)) for trial in finished.trials]
+        folder = request.places.output / "traces"
+        path = timeline.write(folder, f"{request.grid_name}-{request.name}", ran)
+        say(out, f"trace      {path} (for ui.perfetto.dev or chrome://tracing)")
+    if outcome.finished:
+        if extras.timing:
+            out.print(timing_table(outcome))
+        say(out, f"outside of rounds: {outcome.overhead:.2f} s a trial")
+    for trial in request.trials:
+        if trial.key in outcome.failures:
+            why, log = outcome.failures[trial.key], request.folder(trial) / LOG
+            say(out, f"failed {trial.name}: {why}\n  {log}", "red")
+    if complaint is not None:
+        say(out, complaint, "yellow")
+    if outcome.stopped:
+        say(out, f"{len(outcome.stopped)} trials were stopped early: others did better")
+    missing = outcome.num_pending - len(outcome.finished) - len(outcome.stopped)
+    if missing:
+        say(out, f"{missing} trials are not finished; the same command goes on")
+        say(out, f"log        {request.log}")
+    places = request.places
+    say_where(out, places.output, places.output, places.tracking_uri)
+
+
+def timing_table(outcome: Outcome) -> Table:
+    """Where the time of the trials went."""
+    table = Table(title="Seconds of all trials")
+    table.add_column("phase")
+    table.add_column("seconds", justify="right")
+    table.add_column("share", justify="right")
+
+    def add(name: str, seconds: float) -> None:
+        table.add_row(name, f"{seconds:.1f}", f"{seconds / outcome.slot_seconds:.1%}")
+
+    for phase, seconds in outcome.phases.items():
+        if phase != metrics.SECONDS_ROUND:
+            add(metrics.phase_of(phase), seconds)
+    table.add_section()
+    for action, seconds in outcome.outside.items():
+        add(action, seconds)
+    known = outcome.phases[metrics.SECONDS_ROUND] + sum(outcome.outside.values())
+    add("processes start, trials change", outcome.slot_seconds - known)
+    return table

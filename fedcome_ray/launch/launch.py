@@ -1,0 +1,67 @@
+"""A launch: the pending trials of a request, run, tracked and summed up."""
+
+from rich.console import Console
+
+from fedcome_ray import datasets
+from fedcome_ray.datasets.population import Population
+from fedcome_ray.launch.conclusion import conclude, launch_record
+from fedcome_ray.launch.outcome import Outcome
+from fedcome_ray.launch.request import Finished, Request
+from fedcome_ray.launch.results import show_results
+from fedcome_ray.tracking.store import check_uri
+from fedcome_ray.tracking.tracker import Tracker
+from fedcome_ray.trials.folder import exclusive
+from fedcome_ray.trials.run import check_fits
+
+
+def launch(request: Request, out: Console, console: Console) -> Outcome:
+    """Run what is not finished, show what there is: progress on `console`, results on `out`."""
+    places = request.places
+    check_uri(places.tracking_uri)
+    populations = load_populations(request)
+    # One launch at a time: its driver is the only writer of the default store, which is SQLite.
+    with exclusive(places.output, patience=0):
+        before = Finished.read(request)
+        tags = {"grid": request.grid_name, "profile": request.profile, "launch": request.name}
+        artifacts = places.output / "artifacts"
+        tracker = Tracker(places.tracking_uri, request.grid_name, artifacts, tags)
+        try:
+            for trial in before.trials:
+                tracker.mirror(trial, request.folder(trial))
+            outcome = _run(request, before, populations, tracker, console)
+            tracker.check_open()
+            after = Finished.read(request) if outcome.num_pending else before
+            tracker.launch_ended(*launch_record(after, outcome))
+        finally:
+            tracker.close()
+    show_results(after, out)
+    conclude(after, outcome, tracker.complaint, out)
+    return outcome
+
+
+def load_populations(request: Request) -> dict[str, Population]:
+    """The population of each data configuration; what does not fit is found before Ray starts."""
+    populations: dict[str, Population] = {}
+    for trial in request.trials:
+        key = trial.data.model_dump_json()
+        if key not in populations:
+            populations[key] = datasets.load(trial.data, request.places.data_dir)
+        check_fits(trial, populations[key])
+    return populations
+
+
+def _run(
+    request: Request,
+    before: Finished,
+    populations: dict[str, Population],
+    tracker: Tracker,
+    console: Console,
+) -> Outcome:
+    if not before.pending:
+        return Outcome(num_pending=0)
+    from fedcome_ray.launch.tune_run import run_trials  # imports Ray and Tune
+    from fedcome_ray.runtime.connection import connected
+
+    with connected(request.machine.address, console):
+        tracker.check_open()
+        return run_trials(request, before.pending, populations, tracker, console)

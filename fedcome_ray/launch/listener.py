@@ -1,0 +1,89 @@
+"""Listens to the trials of a launch, and tells the display, the tracker and the outcome."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from fedcome_ray.experiments.trial import Trial
+from fedcome_ray.federation.round import Round
+from fedcome_ray.launch.outcome import Outcome
+from fedcome_ray.launch.progress import Progress
+from fedcome_ray.launch.request import Request
+from fedcome_ray.runtime.trial_actor import News
+
+
+class Tracks(Protocol):
+    """What a listener tells a tracker."""
+
+    def trial_started(self, trial: Trial) -> None: ...
+    def trial_advanced(self, trial: Trial, rounds: Sequence[Round]) -> None: ...
+    def trial_ended(self, trial: Trial, status: str, folder: Path) -> None: ...
+
+
+class Listener:
+    """Follows every trial from its start to its end, through restarts of its process."""
+
+    def __init__(
+        self, request: Request, trials: Sequence[Trial], tracker: Tracks, progress: Progress
+    ) -> None:
+        self.outcome = Outcome(num_pending=len(trials))
+        self._request = request
+        self._trials = {trial.key: trial for trial in trials}
+        self._tracker = tracker
+        self._progress = progress
+        self._started: set[str] = set()
+        self._next_round: dict[str, int] = {}  # trial key -> the first round not yet counted
+
+    def started(self, trial: Trial) -> None:
+        if trial.key not in self._started:  # else it is a restart
+            self._started.add(trial.key)
+            self._progress.started(trial)
+            self._tracker.trial_started(trial)
+
+    def heard(self, trial: Trial, news: News) -> None:
+        if trial.key not in self._next_round:
+            self._next_round[trial.key] = news.num_restored
+            self._progress.resumed(trial, news.num_restored)
+        self._progress.advanced(trial, news.rounds)
+        self._tracker.trial_advanced(trial, news.rounds)
+        self._count(trial, news.rounds)
+        _add(self.outcome.outside, news.seconds)
+        if news.failure is not None:
+            self.failed(trial, news.failure)
+        elif news.is_finished:
+            self.outcome.finished.add(trial.key)
+            self._progress.ended(trial, "done")
+            self._tracker.trial_ended(trial, "FINISHED", self._request.folder(trial))
+
+    def failed(self, trial: Trial, why: str) -> None:
+        self.outcome.failures[trial.key] = why
+        self._progress.ended(trial, "failed", why)
+        self._tracker.trial_ended(trial, "FAILED", self._request.folder(trial))
+
+    def completed(self, trial: Trial) -> None:
+        """Tune is through with a trial; one that has not ended by itself was stopped early."""
+        if trial.key not in self.outcome.ended:
+            folder = self._request.folder(trial)
+            self.outcome.stopped.add(trial.key)
+            self._request.scheduler.stop(folder)
+            self._progress.ended(trial, "stopped")
+            self._tracker.trial_ended(trial, "KILLED", folder)
+
+    def close(self) -> None:
+        """Mark the trials that were interrupted."""
+        for key in self._started - self.outcome.ended:
+            trial = self._trials[key]
+            self._progress.ended(trial, "interrupted")
+            self._tracker.trial_ended(trial, "KILLED", self._request.folder(trial))
+
+    def _count(self, trial: Trial, rounds: Sequence[Round]) -> None:
+        """Count what this launch computed, once: a restarted trial hands out its history again."""
+        fresh = [one for one in rounds if one.index >= self._next_round[trial.key]]
+        self._next_round[trial.key] += len(fresh)
+        for one in fresh:
+            _add(self.outcome.phases, one.seconds)
+
+
+def _add(totals: dict[str, float], seconds: Mapping[str, float]) -> None:
+    for name, value in seconds.items():
+        totals[name] += value

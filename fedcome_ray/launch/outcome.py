@@ -1,0 +1,40 @@
+"""What happened to the trials that a launch had to run."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from fedcome_ray import metrics
+from fedcome_ray.console.exits import FAILED, OK
+
+
+@dataclass
+class Outcome:
+    """What happened to the trials that a launch had to run."""
+
+    num_pending: int
+    finished: set[str] = field(default_factory=set)  # trial keys
+    failures: dict[str, str] = field(default_factory=dict)  # trial key -> why
+    stopped: set[str] = field(default_factory=set)  # trial keys: early, for others did better
+    phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds of all rounds by phase."""
+    outside: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds that trials spent outside of their rounds, by what they did."""
+    slot_seconds: float = 0.0  # wall time of the grid times the trials that ran at once
+
+    @property
+    def ended(self) -> set[str]:
+        """The trials that are over, one way or the other."""
+        return self.finished | self.stopped | set(self.failures)
+
+    @property
+    def exit_code(self) -> int:
+        return FAILED if self.failures or self.is_interrupted else OK
+
+    @property
+    def is_interrupted(self) -> bool:
+        return len(self.ended) < self.num_pending
+
+    @property
+    def overhead(self) -> float:
+        """Seconds that a trial spent outside of its rounds, on average."""
+        return (self.slot_seconds - self.phases[metrics.SECONDS_ROUND]) / max(1, len(self.finished))

@@ -1,0 +1,76 @@
+"""What a launch is asked to run, and what there is of it already."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from fedcome_ray.console.options import MachineOptions, Places
+from fedcome_ray.experiments.trial import Trial
+from fedcome_ray.runtime.schedulers import RunAll, Scheduler
+from fedcome_ray.trials.folder import TrialResult, read_result
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What a launch shows or keeps beside its results."""
+
+    timing: bool = False
+    trace: bool = False
+    system_metrics: bool = False
+    best: Path | None = None  # file for the best settings
+
+
+@dataclass(frozen=True)
+class Request:
+    """The trials of a grid, and how they are run."""
+
+    grid_name: str
+    profile: str
+    trials: Sequence[Trial]
+    places: Places
+    machine: MachineOptions = field(default_factory=MachineOptions)
+    extras: Extras = field(default_factory=Extras)
+    scheduler: Scheduler = field(default_factory=RunAll)
+    name: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
+
+    @property
+    def log(self) -> Path:
+        """Where libraries print to while the launch runs."""
+        return self.places.output / "logs" / f"{self.name}.log"
+
+    @property
+    def trials_folder(self) -> Path:
+        return self.places.output / "trials"
+
+    def folder(self, trial: Trial) -> Path:
+        return self.trials_folder / trial.folder_name
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The finished trials of a request, whichever launch ran them: read once, then looked up."""
+
+    request: Request
+    results: dict[str, TrialResult]  # by trial key
+
+    @staticmethod
+    def read(request: Request) -> "Finished":
+        found = {trial.key: read_result(request.folder(trial)) for trial in request.trials}
+        return Finished(request, {key: one for key, one in found.items() if one is not None})
+
+    @property
+    def trials(self) -> list[Trial]:
+        return [trial for trial in self.request.trials if trial.key in self.results]
+
+    @cached_property
+    def pending(self) -> list[Trial]:
+        """The trials that are left to run: neither finished nor stopped early."""
+        request = self.request
+        return [
+            trial
+            for trial in request.trials
+            if trial.key not in self.results
+            and not request.scheduler.is_stopped(request.folder(trial))
+        ]

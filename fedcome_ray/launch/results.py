@@ -1,0 +1,49 @@
+"""The finished trials of a request as a table, and the best settings among them."""
+
+from pathlib import Path
+
+from rich.console import Console
+
+from fedcome_ray import metrics
+from fedcome_ray.console.output import say
+from fedcome_ray.experiments import overlay
+from fedcome_ray.launch.request import Finished
+from fedcome_ray.launch.summary import result_table
+from fedcome_ray.trials.provenance import cautions, commits
+
+
+def show_results(finished: Finished, out: Console) -> None:
+    """The table of all finished trials, and what made it."""
+    request = finished.request
+    names = sorted({trial.data.dataset for trial in request.trials})
+    rounds = sorted({trial.rounds for trial in request.trials})
+    out.print(result_table(request.trials, final_accuracy(finished)))
+    say(
+        out,
+        f"grid {request.grid_name}, profile {request.profile}, {', '.join(names)}, "
+        f"{'/'.join(map(str, rounds))} rounds, {len({t.seed for t in request.trials})} seed(s), "
+        f"{len(finished.results)} of {len(request.trials)} trials, commit {_commits(finished)}",
+    )
+    for caution in cautions([one for r in finished.results.values() for one in r.computed_with]):
+        say(out, caution, "yellow")
+
+
+def final_accuracy(finished: Finished) -> dict[str, float]:
+    """By trial key."""
+    return {key: result.final[metrics.ACCURACY] for key, result in finished.results.items()}
+
+
+def best_settings(finished: Finished) -> str:
+    """The best settings of each method, as an overlay file."""
+    request = finished.request
+    origin = f"grid {request.grid_name}, profile {request.profile}, {_commits(finished)}"
+    return overlay.text(overlay.best(request.trials, final_accuracy(finished)), origin)
+
+
+def write_best(finished: Finished, path: Path, out: Console) -> None:
+    path.write_text(best_settings(finished))
+    say(out, f"best       {path}, for --overlay")
+
+
+def _commits(finished: Finished) -> str:
+    return commits(result.provenance for result in finished.results.values())

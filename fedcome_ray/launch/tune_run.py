@@ -1,0 +1,131 @@
+"""The trials of a launch on Ray Tune: the one module beside `runtime/` that knows Ray."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ray
+from ray import tune
+from rich.console import Console
+
+from fedcome_ray.datasets.population import Population
+from fedcome_ray.experiments.trial import Trial
+from fedcome_ray.launch.listener import Listener, Tracks
+from fedcome_ray.launch.outcome import Outcome
+from fedcome_ray.launch.progress import Progress
+from fedcome_ray.launch.request import Request
+from fedcome_ray.runtime.feasibility import check_feasible, check_storage
+from fedcome_ray.runtime.placement import Placement, place, words
+from fedcome_ray.runtime.populations import share
+from fedcome_ray.runtime.trial_actor import TrialActor
+
+# Restarts of a trial whose process or node died; its own errors are not repeated.
+MAX_DEATHS = 5
+
+
+def run_trials(
+    request: Request,
+    trials: Sequence[Trial],
+    populations: Mapping[str, Population],
+    tracker: Tracks,
+    console: Console,
+) -> Outcome:
+    """Hand the trials to Tune and listen."""
+    resources = ray.cluster_resources()
+    cpus, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
+    placement = place(request.machine, len(trials), cpus, gpus)
+    check_feasible(placement.trial)
+    check_storage(request.places.output)
+    console.print(f"{len(trials)} trials, {words(placement)}", highlight=False)
+    cohorts = {
+        trial.key: trial.cohort_size_of(populations[trial.data.model_dump_json()].num_clients)
+        for trial in trials
+    }
+    start = time.monotonic()
+    with Progress(console, trials, cohorts) as progress:
+        listener = Listener(request, trials, tracker, progress)
+        _fit(request, trials, populations, placement, listener)
+    listener.outcome.slot_seconds = (time.monotonic() - start) * placement.concurrent
+    listener.close()
+    return listener.outcome
+
+
+def _fit(
+    request: Request,
+    trials: Sequence[Trial],
+    populations: Mapping[str, Population],
+    placement: Placement,
+    listener: Listener,
+) -> None:
+    scheduler = request.scheduler
+    trainable = tune.with_parameters(
+        TrialActor,
+        populations=share(populations),
+        place=placement.trial,
+        trials_folder=request.trials_folder,
+        plugins=list(request.places.plugins),
+        report_seconds=scheduler.report_seconds,
+        system_metrics=request.extras.system_metrics,
+    )
+    bundles = tune.PlacementGroupFactory(placement.trial.bundles, strategy="PACK")
+    scratch = tempfile.mkdtemp(prefix="fedcome-tune-")
+    try:
+        tune.Tuner(
+            tune.with_resources(trainable, bundles),
+            param_space={"spec": tune.grid_search([spec_of(trial) for trial in trials])},
+            tune_config=tune.TuneConfig(
+                max_concurrent_trials=placement.concurrent,
+                reuse_actors=True,
+                scheduler=scheduler.of_tune(trials),
+            ),
+            run_config=tune.RunConfig(
+                name="trials",
+                storage_path=scratch,
+                failure_config=tune.FailureConfig(max_failures=MAX_DEATHS),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                callbacks=[Callback(listener, trials)],
+                verbose=0,
+            ),
+        ).fit()
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def spec_of(trial: Trial) -> dict[str, Any]:
+    """A trial as Tune hands it to an actor, and back with its news."""
+    return {"key": trial.key, "trial": trial.model_dump(mode="json")}
+
+
+class Callback(tune.Callback):
+    """Passes on what Tune tells of its trials, as ours."""
+
+    def __init__(self, listener: Listener, trials: Sequence[Trial]) -> None:
+        self._listener = listener
+        self._trials = {trial.key: trial for trial in trials}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Tune pickles its callbacks for a restore that we do not use
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._tell(self._listener.started, trial)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        self._listener.heard(self._own(trial), result["news"])
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        self._tell(self._listener.completed, trial)
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        cause = str(trial.get_pickled_error() or "").strip().splitlines()[-1:]
+        why = f"its process died more than {MAX_DEATHS} times: {' '.join(cause)}"
+        self._listener.failed(self._own(trial), why)
+
+    def _tell(self, listen: Callable[[Trial], None], trial: Any) -> None:
+        listen(self._own(trial))
+
+    def _own(self, trial: Any) -> Trial:
+        return self._trials[trial.config["spec"]["key"]]
