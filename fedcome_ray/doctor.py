@@ -106,11 +106,11 @@ def datasets_verdict(data_dir: Path | None) -> "Verdict":
 
 def tracking_verdict(uri: str) -> "Verdict":
     from fedcome_ray.health.verdicts import Verdict
-    from fedcome_ray.tracking import tracker as tracking
+    from fedcome_ray.tracking import store
 
     try:
-        tracking.check_uri(uri)
-        tracking.try_open(uri)
+        store.check_uri(uri)
+        store.try_open(uri)
     except UserError as error:
         return Verdict("bad", "MLflow", str(error))
     return Verdict("good", "MLflow", f"opens {uri}")

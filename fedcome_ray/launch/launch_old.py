@@ -28,7 +28,8 @@ from fedcome_ray.launch.progress import Progress
 from fedcome_ray.launch.summary import result_table
 from fedcome_ray.runtime import cluster_old as cluster
 from fedcome_ray.runtime.trial_actor import TrialActor
-from fedcome_ray.tracking.tracker import Tracker, check_uri
+from fedcome_ray.tracking.store import check_uri
+from fedcome_ray.tracking.tracker import Tracker
 from fedcome_ray.trials import timeline as trace
 from fedcome_ray.trials.provenance import cautions, commits
 from fedcome_ray.trials.run import check_fits, exclusive, read_result

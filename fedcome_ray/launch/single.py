@@ -24,7 +24,8 @@ from fedcome_ray.federation.round import LocalShards, Shards
 from fedcome_ray.hyperparameters import name_of
 from fedcome_ray.launch import plan_old as plan
 from fedcome_ray.launch.progress import Progress
-from fedcome_ray.tracking.tracker import Tracker, check_uri
+from fedcome_ray.tracking.store import check_uri
+from fedcome_ray.tracking.tracker import Tracker
 from fedcome_ray.trials.provenance import cautions, commits
 from fedcome_ray.trials.run import TrialRun, check_fits, exclusive, read_result
 
