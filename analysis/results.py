@@ -22,7 +22,7 @@ from mlflow.exceptions import MlflowException
 
 from fedcome_ray.errors import UserError, did_you_mean
 from fedcome_ray.experiments.grid import PROFILES, grid_names
-from fedcome_ray.tracking.tracker import check_uri
+from fedcome_ray.tracking.store import check_uri
 
 TRIAL_COLUMNS = [
     "run_id",

@@ -130,7 +130,8 @@ def _build(
     if len(feature_shape) != 3 or min(feature_shape[1:]) < architecture.smallest_side:
         shown = "x".join(map(str, feature_shape))
         raise ConfigError(
-            f"model.name: `{name}` needs images of at least {architecture.smallest_side} pixels a side, "
+            f"model.name: `{name}` needs images of at least "
+            f"{architecture.smallest_side} pixels a side, "
             f"given as channels x height x width; the examples of this dataset are {shown}; "
             f"`mlp` and `logistic` take any"
         )

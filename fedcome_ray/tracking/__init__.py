@@ -1,0 +1,1 @@
+"""Mirrors trials in MLflow; may not know Ray, nor how trials are launched."""

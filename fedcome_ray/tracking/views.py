@@ -10,6 +10,8 @@ import json
 import zlib
 from typing import Any
 
+from fedcome_ray import metrics
+
 TAG = "mlflow.sharedViewState."
 TABLE, CURVES = "fedcome-table", "fedcome-curves"  # keys of the views
 ONLY_TRIALS = "tags.`fedcome.kind` = 'trial'"
@@ -21,8 +23,7 @@ PARAMS = (
     "data.partition.classes",
     "seed",
 )
-METRICS = ("accuracy/test", "accuracy/worst_decile", "loss/test", "seconds/round")
-CHARTS = ("accuracy/test", "loss/test", "accuracy/worst_decile", "conflicts/opposed")
+ACCURACY_COLUMN = f"metrics.`{metrics.ACCURACY}`"
 
 
 def saved_view_tags() -> dict[str, str]:
@@ -40,7 +41,9 @@ def view_url(server: str, experiment_id: str, view: str) -> str:
 
 
 def _table() -> dict[str, Any]:
-    columns = [f"params.`{name}`" for name in PARAMS] + [f"metrics.`{name}`" for name in METRICS]
+    columns = [f"params.`{name}`" for name in PARAMS] + [
+        f"metrics.`{name}`" for name in metrics.HEADLINES
+    ]
     return {**_trials_by_accuracy(), "selectedColumns": columns, "columnOrder": columns}
 
 
@@ -48,7 +51,7 @@ def _curves() -> dict[str, Any]:
     section = "fedcome-overview"
     return {
         **_trials_by_accuracy(),
-        "selectedColumns": ["metrics.`accuracy/test`"],
+        "selectedColumns": [ACCURACY_COLUMN],
         "groupBy": {
             "aggregateFunction": "average",
             "groupByKeys": [{"mode": "param", "groupByData": "method.name"}],
@@ -59,14 +62,14 @@ def _curves() -> dict[str, Any]:
         "compareRunSections": [
             {"uuid": section, "name": "Overview", "display": True, "isReordered": True}
         ],
-        "compareRunCharts": [_line_chart(metric, section) for metric in CHARTS],
+        "compareRunCharts": [_line_chart(metric, section) for metric in metrics.CURVES],
     }
 
 
 def _trials_by_accuracy() -> dict[str, Any]:
     return {
         "searchFilter": ONLY_TRIALS,
-        "orderByKey": "metrics.`accuracy/test`",
+        "orderByKey": ACCURACY_COLUMN,
         "orderByAsc": False,
         "runsHiddenMode": "SHOW_ALL",  # the page's default draws ten runs
     }

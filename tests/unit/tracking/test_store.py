@@ -1,0 +1,182 @@
+"""An MLflow experiment in a real SQLite store."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedcome_ray.errors import UserError
+from fedcome_ray.tracking.store import Store, check_uri, open_store, root_cause, try_open
+from tests.unit.tracking.stores import TAGS, TRIAL, client_of, lines, runs, steps, uri_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+Reopen = Callable[..., Store]
+
+
+@pytest.fixture
+def reopen(database: Path, tmp_path: Path) -> Reopen:
+    """Open the store as a new launch would."""
+
+    def reopen(**tags: str) -> Store:
+        return open_store(uri_of(database), "small", tmp_path / "artifacts", {**TAGS, **tags})
+
+    return reopen
+
+
+def test_a_trial_is_a_run_with_its_settings_metrics_and_files(
+    reopen: Reopen, database: Path, folder: Path
+) -> None:
+    store = reopen()
+    store.begin(TRIAL)
+    assert runs(database)[0].info.status == "RUNNING"
+    store.log_rounds(TRIAL, lines(0, 1, 2, 3))
+    store.end(TRIAL, "FINISHED", folder)
+    (run,) = runs(database)
+    assert run.info.status == "FINISHED"
+    assert run.data.params["method.mu"] == "0.5"
+    assert run.data.params["method.name"] == "fedprox"
+    assert run.data.metrics["accuracy/test"] == pytest.approx(0.3)
+    assert run.data.tags["fedcome.trial_key"] == TRIAL.key
+    assert run.data.tags["fedcome.profile"] == "quick"
+    files = {file.path for file in client_of(database).list_artifacts(run.info.run_id)}
+    assert files == {"trial.json", "rounds.jsonl"}
+
+
+def test_a_metric_has_a_point_for_each_round_that_has_it(reopen: Reopen, database: Path) -> None:
+    reopen().log_rounds(TRIAL, lines(0, 1, 2, 3))
+    assert steps(database, "accuracy/test") == [1, 3]
+
+
+def test_rounds_that_are_told_again_are_written_once(reopen: Reopen, database: Path) -> None:
+    store = reopen()
+    store.log_rounds(TRIAL, lines(0, 1, 2))
+    store.log_rounds(TRIAL, lines(1, 2, 3))
+    assert steps(database) == [0, 1, 2, 3]
+
+
+def test_another_launch_goes_on_in_the_same_run(
+    reopen: Reopen, database: Path, folder: Path
+) -> None:
+    first = reopen()
+    first.log_rounds(TRIAL, lines(0, 1))
+    first.end(TRIAL, "KILLED", folder)
+    second = reopen()
+    second.log_rounds(TRIAL, lines(0, 1, 2, 3))
+    second.end(TRIAL, "FINISHED", folder)
+    assert steps(database) == [0, 1, 2, 3]
+    assert runs(database)[0].info.status == "FINISHED"
+
+
+def test_a_finished_trial_is_mirrored_from_its_folder_once(
+    reopen: Reopen, database: Path, folder: Path
+) -> None:
+    store = reopen()
+    store.mirror(TRIAL, folder)
+    store.mirror(TRIAL, folder)
+    reopen().mirror(TRIAL, folder)
+    assert steps(database) == [0, 1, 2, 3]
+    assert runs(database)[0].info.status == "FINISHED"
+
+
+def test_a_trial_that_was_interrupted_is_completed_from_its_folder(
+    reopen: Reopen, database: Path, folder: Path
+) -> None:
+    reopen().log_rounds(TRIAL, lines(0, 1))
+    reopen().mirror(TRIAL, folder)
+    assert steps(database) == [0, 1, 2, 3]
+    assert runs(database)[0].info.status == "FINISHED"
+
+
+def test_profiles_that_share_a_trial_have_a_run_of_it_each(
+    reopen: Reopen, database: Path, folder: Path
+) -> None:
+    for profile in ("mini", "paper", "paper"):
+        reopen(profile=profile).mirror(TRIAL, folder)
+    assert sorted(run.data.tags["fedcome.profile"] for run in runs(database)) == ["mini", "paper"]
+
+
+def test_a_launch_leaves_a_run_of_its_own(reopen: Reopen, database: Path) -> None:
+    reopen().log_launch({"trials": 3}, {"launch/finished": 2.0}, {"results.txt": "a table"})
+    (run,) = runs(database, "launch")
+    assert run.info.status == "FINISHED"
+    assert run.data.params == {"trials": "3"}
+    assert run.data.metrics == {"launch/finished": 2.0}
+    files = client_of(database).list_artifacts(run.info.run_id)
+    assert [file.path for file in files] == ["results.txt"]
+
+
+def test_an_experiment_deleted_on_mlflows_page_comes_back(
+    reopen: Reopen, database: Path, folder: Path
+) -> None:
+    client_of(database).delete_experiment(reopen().experiment_id)
+    reopen().mirror(TRIAL, folder)
+    assert steps(database) == [0, 1, 2, 3]
+
+
+def test_a_mirrored_run_says_what_produced_the_result(
+    reopen: Reopen, database: Path, folder: Path
+) -> None:
+    computed_with = [{"cpu": "one", "portable": "false"}, {"cpu": "two", "portable": "false"}]
+    earlier = {
+        "final": {},
+        "provenance": {"commit": "an earlier one"},
+        "computed_with": computed_with,
+    }
+    (folder / "result.json").write_text(json.dumps(earlier))
+    reopen().mirror(TRIAL, folder)
+    tags = runs(database)[0].data.tags
+    assert tags["fedcome.commit"] == "an earlier one"
+    assert tags["fedcome.arithmetic.cpu"] == "one | two"
+    assert tags["fedcome.arithmetic.portable"] == "false"
+
+
+def test_several_processes_can_make_one_store(tmp_path: Path) -> None:
+    code = """
+import sys
+from pathlib import Path
+from fedcome_ray.tracking.store import open_store
+folder = Path(sys.argv[1])
+open_store(f"sqlite:///{folder / 'mlflow.db'}", "small", folder, {"profile": "quick"})
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    for process in processes:
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+
+
+def test_a_file_that_is_no_database_is_refused_before_it_is_opened(tmp_path: Path) -> None:
+    uri = uri_of(tmp_path / "mlflow.db")
+    check_uri(uri)  # it need not be there
+    (tmp_path / "mlflow.db").write_bytes(b"no database" * 1000)
+    with pytest.raises(UserError, match=r"not a database; move that file away"):
+        check_uri(uri)
+
+
+@pytest.mark.parametrize(
+    ("uri", "says"),
+    [("http://127.0.0.1:1", "no MLflow server answers"), ("somewhere", "is not a URI")],
+)
+def test_an_address_without_a_store_is_refused(uri: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        check_uri(uri)
+
+
+def test_trying_to_open_makes_nothing_and_says_why_it_fails(tmp_path: Path) -> None:
+    database = tmp_path / "mlflow.db"
+    try_open(uri_of(database))
+    assert not database.exists()
+    database.write_bytes(b"no database" * 1000)
+    with pytest.raises(UserError, match=r"cannot use .*file is not a database"):
+        try_open(uri_of(database))
+
+
+def test_the_cause_of_an_error_is_one_line() -> None:
+    outer = RuntimeError("a screen\nof SQL")
+    outer.__cause__ = ValueError("the disk is full\nand more")
+    assert root_cause(outer) == "the disk is full"
+    assert root_cause(ValueError()) == "ValueError()"
