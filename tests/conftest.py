@@ -1,5 +1,4 @@
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -10,12 +9,9 @@ prepare_process()  # as every process of ours: the promise of equal bits is made
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Any]:
+def cluster() -> Iterator[dict[str, float]]:
     """A private Ray for all tests that need one in this process."""
-    from fedcome_ray.console import cli_old as cli
+    from fedcome_ray.runtime.connection import connected
 
-    cli.quiet_ray()
-    from fedcome_ray.runtime import cluster_old as cluster
-
-    with cluster.connected(None, Console(stderr=True)):
-        yield cluster
+    with connected(None, Console(stderr=True)) as resources:
+        yield resources

@@ -23,11 +23,12 @@ from fedcome_ray.clients.shard import Shard
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import run_round
 from fedcome_ray.federation.server import Server
-from fedcome_ray.launch.plan_old import Machine
 from fedcome_ray.methods.method import OnlyParams
 from fedcome_ray.numerics.device import prepare_process
-from fedcome_ray.runtime import cluster_old as cluster
-from fedcome_ray.runtime.cluster_old import RayShards, ShardPool
+from fedcome_ray.runtime.connection import connected
+from fedcome_ray.runtime.placement import TrialPlace
+from fedcome_ray.runtime.populations import share
+from fedcome_ray.runtime.shards import RayShards, ShardPool
 from tests.benchmarks.processes import cpu_seconds, resident_bytes
 from tests.benchmarks.workloads import (
     CIFAR10,
@@ -66,8 +67,8 @@ def main() -> None:
     workloads = [MNIST, FEMNIST, CIFAR10]
     if options.quick:
         workloads = [MNIST, replace(FEMNIST, cohort_size=16), replace(CIFAR10, cohort_size=2)]
-    with cluster.connected(None, Console(stderr=True)):
-        pool = ShardPool(Machine(NUM_SHARDS, cpus_per_shard=1.0))
+    with connected(None, Console(stderr=True)):
+        pool = ShardPool(TrialPlace(NUM_SHARDS, cpus_per_shard=1.0))
         scaling = {str(num): measure_population(num, pool) for num in POPULATIONS}
         print_scaling(scaling)
         results = {w.name: measure(w, pool, turns=3 if options.quick else 5) for w in workloads}
@@ -84,7 +85,7 @@ def measure(workload: Workload, pool: ShardPool, turns: int) -> dict[str, Any]:
     received, step = OnlyParams(workload.start), workload.num_clients // workload.cohort_size
     cohort = tuple(range(0, workload.cohort_size * step, step))  # half of it in each shard
     shard = Shard(workload.trial, workload.population)
-    shards = RayShards(workload.trial, cluster.share({"all": workload.population})["all"], pool)
+    shards = RayShards(workload.trial, share({"all": workload.population})["all"], pool)
     variants: dict[str, Callable[[], object]] = {
         "engine": lambda: shard.train(received, cohort, 0),
         "ray": lambda: shards.train(received, cohort, 0),
@@ -159,7 +160,7 @@ def measure_population(num_clients: int, pool: ShardPool, rounds: int = 10) -> d
     data = {"dataset": "synthetic", "num_clients": num_clients}
     trial = Trial.model_validate({"data": data, "model": {"name": "logistic"}, "cohort_size": 100})
     # Not kept in this process: from here on the population is in shared memory, once.
-    shards = RayShards(trial, cluster.share({"all": datasets.load(trial.data)})["all"], pool)
+    shards = RayShards(trial, share({"all": datasets.load(trial.data)})["all"], pool)
     population = shards.population
     model = models.build(trial.model, population.feature_shape, population.num_classes)
     server = Server(trial, model.init(trial.seed), num_clients)

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from fedcome_ray.trials.run import read_lines
+from fedcome_ray.trials.folder import read_rounds
 from tests.end_to_end.commands import run, start
 
 pytestmark = [
@@ -223,7 +223,7 @@ def wait_for_rounds(output: Path, count: int = 40) -> None:
     end = time.monotonic() + 120
     while time.monotonic() < end:
         folders = list(output.glob("trials/*"))
-        if folders and len(read_lines(folders[0])) >= count:
+        if folders and len(read_rounds(folders[0])) >= count:
             return
         time.sleep(0.1)
     raise AssertionError("no rounds were run")
@@ -231,7 +231,7 @@ def wait_for_rounds(output: Path, count: int = 40) -> None:
 
 def final(output: Path) -> tuple[Any, list[Any]]:
     (result,) = output.glob("trials/*/result.json")
-    lines = read_lines(result.parent)
+    lines = read_rounds(result.parent)
     content = json.loads(result.read_text())
-    metrics = [{k: v for k, v in line["metrics"].items() if "seconds" not in k} for line in lines]
+    metrics = [{k: v for k, v in line.metrics.items() if "seconds" not in k} for line in lines]
     return content["params_sha256"], metrics

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from fedcome_ray.trials.run import read_lines
+from fedcome_ray.trials.folder import read_rounds
 from tests.end_to_end.commands import run, start
 
 # Nearly no step in the first round, so that its results are those of the params it started from.
@@ -131,4 +131,4 @@ def test_ctrl_c_leaves_a_checkpoint_between_two_rounds(tmp_path: Path) -> None:
     assert "Traceback" not in said
     folder = folder_of(tmp_path)
     state = load_file(folder / "checkpoint.safetensors")
-    assert state["server.round_index"] == len(read_lines(folder)) > 0
+    assert state["server.round_index"] == len(read_rounds(folder)) > 0

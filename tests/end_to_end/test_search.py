@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fedcome_ray.trials.run import read_lines
+from fedcome_ray.trials.folder import read_rounds
 from tests.end_to_end.commands import run
 
 ROUNDS = 9
@@ -41,7 +41,7 @@ def rounds_by_rate(folder: Path) -> dict[float, int]:
     """How many rounds each candidate ran, by its step size."""
     trials = folder.glob("results/trials/*")
     return {
-        yaml.safe_load((trial / "trial.json").read_text())["local"]["lr"]: len(read_lines(trial))
+        yaml.safe_load((trial / "trial.json").read_text())["local"]["lr"]: len(read_rounds(trial))
         for trial in trials
     }
 

@@ -11,9 +11,7 @@ pytestmark = pytest.mark.ray
 # In a process of its own: this one may be connected to another cluster.
 SCRIPT = """
 import sys
-from fedcome_ray import tune
-from fedcome_ray.console import cli_old as cli
-cli.quiet_ray()
+from fedcome_ray import runtime, tune  # before Ray: its switches
 from ray.cluster_utils import Cluster
 
 nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})

@@ -11,9 +11,13 @@ import ray
 from fedcome_ray import datasets
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.experiments.trial import Trial, parse_trial
-from fedcome_ray.federation.round import LocalShards
-from fedcome_ray.launch.plan_old import Machine
-from fedcome_ray.trials.run import TrialRun, read_lines, read_result
+from fedcome_ray.federation.shards import LocalShards
+from fedcome_ray.runtime.feasibility import check_feasible
+from fedcome_ray.runtime.placement import TrialPlace
+from fedcome_ray.runtime.populations import share
+from fedcome_ray.runtime.shards import RayShards, ShardPool
+from fedcome_ray.trials.folder import read_result, read_rounds
+from fedcome_ray.trials.run import TrialRun
 
 pytestmark = pytest.mark.ray
 
@@ -41,13 +45,13 @@ def population() -> Population:
 
 @pytest.fixture(scope="module")
 def shared(cluster: Any, population: Population) -> Any:
-    return cluster.share({"digits": population})["digits"]
+    return share({"digits": population})["digits"]
 
 
 @pytest.fixture(scope="module")
 def pools(cluster: Any) -> Any:
     """Pools of one, two and three shards, started once."""
-    return {n: cluster.ShardPool(Machine(n, cpus_per_shard=0.1)) for n in (1, 2, 3)}
+    return {n: ShardPool(TrialPlace(n, cpus_per_shard=0.1)) for n in (1, 2, 3)}
 
 
 def run_to_the_end(run: TrialRun) -> tuple[str, list[dict[str, float]]]:
@@ -56,7 +60,7 @@ def run_to_the_end(run: TrialRun) -> tuple[str, list[dict[str, float]]]:
     run.finish()
     result = read_result(run.folder)
     assert result is not None
-    return result["params_sha256"], [line["metrics"] for line in read_lines(run.folder)]
+    return result.params_sha256, [line.metrics for line in read_rounds(run.folder)]
 
 
 def comparable(metrics: list[dict[str, float]]) -> list[dict[str, float]]:
@@ -79,7 +83,7 @@ def test_the_number_of_shards_does_not_change_a_bit(
     in_process = TrialRun(trial, population, LocalShards(trial, population), tmp_path / "local")
     digest, metrics = run_to_the_end(in_process)
     for num_shards, pool in pools.items():
-        shards = cluster.RayShards(trial, shared, pool)
+        shards = RayShards(trial, shared, pool)
         run = TrialRun(trial, population, shards, tmp_path / str(num_shards))
         on_ray, metrics_on_ray = run_to_the_end(run)
         assert on_ray == digest
@@ -100,7 +104,7 @@ def test_the_death_of_a_shard_does_not_change_a_bit(
     digest, metrics = run_to_the_end(undisturbed)
 
     pool = pools[2]
-    shards = cluster.RayShards(trial, shared, pool)
+    shards = RayShards(trial, shared, pool)
     run = TrialRun(trial, population, shards, tmp_path / "disturbed")
     for _ in range(3):
         run._add(run._run_round())
@@ -121,7 +125,7 @@ def test_partitions_of_one_dataset_share_its_examples(cluster: Any) -> None:
     )
     one = datasets.load(coarse)
     other = datasets.load(fine)._replace(train=one.train, test=one.test)
-    shared = cluster.share({"one": one, "other": other})
+    shared = share({"one": one, "other": other})
     assert shared["one"].examples == shared["other"].examples
     fetched = shared["one"].fetch()
     assert np.array_equal(fetched.train.examples.x, one.train.examples.x)
@@ -138,7 +142,7 @@ def test_training_leaves_the_shared_population_as_it_was(
 
     before = digest()
     trial = trial_of("feddc")
-    shards = cluster.RayShards(trial, shared, pools[2])
+    shards = RayShards(trial, shared, pools[2])
     run_to_the_end(TrialRun(trial, shards.population, shards, tmp_path))
     assert digest() == before
 
@@ -149,7 +153,7 @@ def test_an_error_of_a_client_keeps_its_type_and_names_the_clients(
     from fedcome_ray.errors import DivergenceError
 
     trial = trial_of("fedavg", local={**LOCAL, "lr": 1e30, "lr_decay": 1.0})
-    shards = cluster.RayShards(trial, shared, pools[2])
+    shards = RayShards(trial, shared, pools[2])
     run = TrialRun(trial, population, shards, tmp_path)
     with pytest.raises(DivergenceError, match=r"round 0: the updates of clients \[\d"):
         run.advance(60)
@@ -159,6 +163,6 @@ def test_a_machine_that_no_node_can_host_is_refused(cluster: Any) -> None:
     from fedcome_ray.errors import UserError
 
     with pytest.raises(UserError, match="no node can host a bundle of 1000 CPU"):
-        cluster.check_feasible(Machine(1, cpus_per_shard=1000))
+        check_feasible(TrialPlace(1, cpus_per_shard=1000))
     with pytest.raises(UserError, match=r"0\.25 GPU"):
-        cluster.check_feasible(Machine(1, cpus_per_shard=0.1, gpus_per_shard=0.25))
+        check_feasible(TrialPlace(1, cpus_per_shard=0.1, gpus_per_shard=0.25))

@@ -8,9 +8,10 @@ import ray
 
 from fedcome_ray import datasets
 from fedcome_ray.experiments.trial import Trial, parse_trial
-from fedcome_ray.federation.round import LocalShards
-from fedcome_ray.launch.plan_old import Machine
-from fedcome_ray.trials.run import TrialRun, exclusive, read_lines, read_result
+from fedcome_ray.federation.shards import LocalShards
+from fedcome_ray.runtime.placement import TrialPlace
+from fedcome_ray.trials.folder import exclusive, read_result, read_rounds
+from fedcome_ray.trials.run import TrialRun
 
 pytestmark = [
     pytest.mark.ray,
@@ -31,17 +32,33 @@ def config_of(trial: Trial) -> dict[str, Any]:
 
 
 @pytest.fixture
+def pools(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The pools of shards that are made while a test runs."""
+    from fedcome_ray.runtime import shards
+
+    make, made = shards.ShardPool, []
+
+    def note(place: TrialPlace) -> shards.ShardPool:
+        made.append(make(place))
+        return made[-1]
+
+    monkeypatch.setattr(shards, "ShardPool", note)
+    return made
+
+
+@pytest.fixture
 def actor(cluster: Any, tmp_path: Path) -> Any:
     """An actor in this process, with the first trial; its one shard is on Ray."""
     from ray import tune
 
+    from fedcome_ray.runtime.populations import share
     from fedcome_ray.runtime.trial_actor import TrialActor
 
     trial = trial_of(0)
     trainable = tune.with_parameters(
         TrialActor,
-        populations=cluster.share({trial.data.model_dump_json(): datasets.load(trial.data)}),
-        machine=Machine(1, cpus_per_shard=0.1),
+        populations=share({trial.data.model_dump_json(): datasets.load(trial.data)}),
+        place=TrialPlace(1, cpus_per_shard=0.1),
         trials_folder=tmp_path,
         plugins=[],
         report_seconds=1.0,
@@ -58,17 +75,17 @@ def finish_elsewhere(trial: Trial, folder: Path) -> None:
     run.finish()
 
 
-def steps_to_the_end(actor: Any) -> dict[str, Any]:
+def news_at_the_end(actor: Any) -> Any:
     while True:
-        news: dict[str, Any] = actor.step()
-        if news["done"]:
-            return news
+        answer = actor.step()
+        if answer["done"]:
+            return answer["news"]
 
 
 def test_one_actor_runs_one_trial_after_the_other(actor: Any, tmp_path: Path) -> None:
     for seed in (0, 1):
         assert seed == 0 or actor.reset_config(config_of(trial_of(seed)))
-        assert steps_to_the_end(actor)["failure"] is None
+        assert news_at_the_end(actor).failure is None
         assert read_result(tmp_path / trial_of(seed).folder_name) is not None
 
 
@@ -77,10 +94,10 @@ def test_a_trial_that_tune_takes_away_again_is_left_alone(actor: Any, tmp_path: 
     # idle one sooner, and uses the new one for something else.
     folder = tmp_path / trial_of(0).folder_name
     finish_elsewhere(trial_of(0), folder)
-    history = read_lines(folder)
+    history = read_rounds(folder)
     actor.reset_config(config_of(trial_of(1)))
-    steps_to_the_end(actor)
-    assert read_lines(folder) == history
+    news_at_the_end(actor)
+    assert read_rounds(folder) == history
     with exclusive(folder, patience=0):
         pass
 
@@ -91,17 +108,19 @@ def test_a_trial_that_somebody_else_has_finished_is_reported_with_its_history(
     folder = tmp_path / trial_of(0).folder_name
     finish_elsewhere(trial_of(0), folder)
     stamp = (folder / "result.json").stat().st_mtime_ns
-    news = actor.step()
-    assert news["done"]
-    assert [line["round"] for line in news["lines"]] == list(range(ROUNDS))
+    answer = actor.step()
+    assert answer["done"]
+    assert answer["rounds_done"] == ROUNDS
+    assert [one.index for one in answer["news"].rounds] == list(range(ROUNDS))
     assert (folder / "result.json").stat().st_mtime_ns == stamp
 
 
-def test_a_shard_that_dies_between_two_trials_is_replaced(actor: Any) -> None:
-    steps_to_the_end(actor)
-    ray.kill(actor._pool.actors[0])
+def test_a_shard_that_dies_between_two_trials_is_replaced(pools: list[Any], actor: Any) -> None:
+    news_at_the_end(actor)
+    (pool,) = pools
+    ray.kill(pool.actors[0])
     actor.reset_config(config_of(trial_of(1)))
-    assert steps_to_the_end(actor)["failure"] is None
+    assert news_at_the_end(actor).failure is None
 
 
 def test_a_failure_is_reported_with_its_cause_even_if_it_cannot_be_logged(
@@ -111,17 +130,17 @@ def test_a_failure_is_reported_with_its_cause_even_if_it_cannot_be_logged(
     folder.mkdir()
     (folder / "rounds.jsonl").mkdir()  # in the way
     (folder / "trial.log").mkdir()
-    news = actor.step()
-    assert news["done"]
-    assert "rounds.jsonl" in news["failure"]
+    answer = actor.step()
+    assert answer["done"]
+    assert "rounds.jsonl" in answer["news"].failure
 
 
 def test_an_actor_that_is_stopped_leaves_a_checkpoint(actor: Any, tmp_path: Path) -> None:
     long = trial_of(0, rounds=100_000)
     actor.reset_config(config_of(long))
-    news = actor.step()
+    answer = actor.step()
     actor.cleanup()
-    assert not news["done"]
+    assert not answer["done"]
     folder = tmp_path / long.folder_name
     assert (folder / "checkpoint.safetensors").exists()
-    assert len(read_lines(folder)) == len(news["lines"]) > 0
+    assert len(read_rounds(folder)) == len(answer["news"].rounds) > 0

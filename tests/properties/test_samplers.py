@@ -4,9 +4,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedcome_ray import samplers
 from fedcome_ray.methods.method import Report
 from fedcome_ray.samplers import SimilaritySampler
-from fedcome_ray.samplers import samplers as samplers
 from fedcome_ray.samplers import table as similarity
 
 configs = st.builds(

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from fedcome_ray.clients.shard import Shard
 from fedcome_ray.datasets.population import Examples, Population, split_in_order
 from fedcome_ray.experiments.trial import Trial
-from fedcome_ray.federation.round import LocalShards, run_round
+from fedcome_ray.federation.round import run_round
 from fedcome_ray.federation.server import Server
+from fedcome_ray.federation.shards import LocalShards
 from fedcome_ray.methods.method import Report
 
 FEATURES, CLASSES = {"mlp": (17,), "logistic": (17,), "conv2": (1, 10, 10)}, 4
@@ -91,7 +92,7 @@ def test_the_number_of_shards_changes_no_bit(model, method, num_shards):
         shards = LocalShards(trial, population, num_shards)
         server = Server(trial, shards.shards[0].model.init(1), population.num_clients)
         records = [run_round(server, shards, evaluate_train=True) for _ in range(2)]
-        losses = [side.client_loss for r in records for side in (r.metrics, r.train_metrics)]
+        losses = [side.client_loss for r in records for side in (r.test, r.train)]
         return server.params, np.stack(losses), shards.export_states()
 
     params, losses, states = run(1)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from quadratics import Quadratics
 from safetensors.torch import load, save
 from torch import Tensor
 
 from fedcome_ray import methods
 from fedcome_ray.methods.method import AnyMethod, Report
+from tests.unit.methods.quadratics import Quadratics
 
 DIM, NUM_CLIENTS = 7, 9
 COHORT = (1, 2, 4, 5, 8)

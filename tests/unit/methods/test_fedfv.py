@@ -2,11 +2,11 @@ import math
 
 import pytest
 import torch
-from quadratics import column, report_of
 from torch import Tensor
 
 from fedcome_ray.methods import fedfv
 from fedcome_ray.methods.fedfv import FedFV, ServerState
+from tests.unit.methods.quadratics import column, report_of
 
 
 def vectors(*rows: tuple[float, ...]) -> Tensor:

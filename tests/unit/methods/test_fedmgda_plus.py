@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from quadratics import column, report_of
 from scipy.optimize import minimize
 
 from fedcome_ray.errors import ConsensusError
 from fedcome_ray.methods import fedmgda_plus
 from fedcome_ray.methods.fedmgda_plus import FedMGDAPlus, min_norm_weights
+from tests.unit.methods.quadratics import column, report_of
 
 Floats = NDArray[np.float64]
 

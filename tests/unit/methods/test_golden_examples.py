@@ -8,11 +8,11 @@ import math
 
 import pytest
 import torch
-from quadratics import Quadratics, column, report_of
 from torch import Tensor
 
 from fedcome_ray.methods import REGISTRY
 from fedcome_ray.methods.fedfv import Memory
+from tests.unit.methods.quadratics import Quadratics, column, report_of
 
 
 def two_clients(name: str, start: float = 0.0, **settings: object) -> Quadratics:

@@ -7,8 +7,9 @@ import pytest
 
 from fedcome_ray import datasets, models
 from fedcome_ray.experiments.trial import parse_trial
-from fedcome_ray.federation.round import LocalShards, run_round
+from fedcome_ray.federation.round import run_round
 from fedcome_ray.federation.server import Server
+from fedcome_ray.federation.shards import LocalShards
 
 
 @pytest.mark.parametrize(

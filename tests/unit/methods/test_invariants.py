@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from quadratics import Quadratics
 from torch import Tensor
 
 from fedcome_ray.methods import REGISTRY
+from tests.unit.methods.quadratics import Quadratics
 
 RNG = torch.Generator().manual_seed(11)
 CURVATURE = torch.rand(6, 4, generator=RNG, dtype=torch.float64) + 0.5

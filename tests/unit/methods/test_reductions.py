@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from quadratics import Quadratics, column, report_of
 from torch import Tensor
 
 from fedcome_ray.methods import REGISTRY
 from fedcome_ray.methods.method import Report
+from tests.unit.methods.quadratics import Quadratics, column, report_of
 
 RNG = torch.Generator().manual_seed(5)
 AGREEING = torch.rand(6, 8, generator=RNG, dtype=torch.float64)  # no negative product

@@ -1,7 +1,7 @@
 import torch
-from quadratics import column
 
 from fedcome_ray.methods.method import Report
+from tests.unit.methods.quadratics import column
 
 RNG = torch.Generator().manual_seed(2)
 

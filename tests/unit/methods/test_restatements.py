@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import restatements
 import torch
 from numpy.typing import NDArray
-from restatements import World
 from torch import nn
 
 from fedcome_ray import datasets, methods, models
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.experiments.trial import Trial, parse_trial
-from fedcome_ray.federation.round import LocalShards, run_round
+from fedcome_ray.federation.round import run_round
 from fedcome_ray.federation.server import Server
+from fedcome_ray.federation.shards import LocalShards
+from tests.unit.methods import restatements
+from tests.unit.methods.restatements import World
 
 Restatement = Callable[..., NDArray[np.float64]]
 HIDDEN, NUM_ROUNDS = 16, 10
@@ -96,7 +97,7 @@ def test_ten_rounds_give_the_same_params(
     server, shards = Server(trial, start, population.num_clients), LocalShards(trial, population, 2)
     records = [run_round(server, shards, evaluate=False) for _ in range(NUM_ROUNDS)]
 
-    rounds = [(record.cohort, 0.3 * 0.9**record.round_index) for record in records]
+    rounds = [(record.cohort, 0.3 * 0.9**record.index) for record in records]
     begin = start.double().numpy()
     expected = restatement(world, begin, rounds, **settings, **other_settings)
 

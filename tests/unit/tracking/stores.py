@@ -1,35 +1,38 @@
 """A trial, its rounds and its folder; and what a store holds, read by MLflow itself."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from mlflow import MlflowClient
 
+from fedcome_ray import metrics
 from fedcome_ray.experiments.trial import parse_trial
+from fedcome_ray.federation.round import Round
+from fedcome_ray.trials.folder import write_rounds
 
 TRIAL = parse_trial({"method": {"name": "fedprox", "mu": 0.5}, "rounds": 4, "seed": 7})
 TAGS = {"grid": "small", "profile": "quick", "launch": "now"}
 
 
-def line(number: int) -> dict[str, Any]:
-    return {
-        "round": number,
-        "time": 1000.0 + number,
-        "metrics": {"accuracy/test": 0.1 * number} if number % 2 else {},
-        "seconds": {"seconds/round": 0.5},
-    }
-
-
-def lines(*numbers: int) -> list[dict[str, Any]]:
-    return [line(number) for number in numbers]
+def some_rounds(*indices: int) -> list[Round]:
+    """Every other round is evaluated."""
+    return [
+        Round(
+            index=index,
+            cohort=(),
+            metrics={metrics.ACCURACY: 0.1 * index} if index % 2 else {},
+            seconds={metrics.SECONDS_ROUND: 0.5},
+            time=1000.0 + index,
+        )
+        for index in indices
+    ]
 
 
 def write_folder(folder: Path) -> None:
     """What a finished trial leaves, as far as a store reads it."""
     folder.mkdir()
     (folder / "trial.json").write_text(TRIAL.model_dump_json())
-    (folder / "rounds.jsonl").write_text("".join(json.dumps(line(n)) + "\n" for n in range(4)))
+    write_rounds(folder, some_rounds(*range(4)))
 
 
 def uri_of(database: Path) -> str:

@@ -1,6 +1,5 @@
 """An MLflow experiment in a real SQLite store."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +9,8 @@ import pytest
 
 from fedcome_ray.errors import UserError
 from fedcome_ray.tracking.store import Store, check_uri, open_store, root_cause, try_open
-from tests.unit.tracking.stores import TAGS, TRIAL, client_of, lines, runs, steps, uri_of
+from tests.finished import finish
+from tests.unit.tracking.stores import TAGS, TRIAL, client_of, runs, some_rounds, steps, uri_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -33,7 +33,7 @@ def test_a_trial_is_a_run_with_its_settings_metrics_and_files(
     store = reopen()
     store.begin(TRIAL)
     assert runs(database)[0].info.status == "RUNNING"
-    store.log_rounds(TRIAL, lines(0, 1, 2, 3))
+    store.log_rounds(TRIAL, some_rounds(0, 1, 2, 3))
     store.end(TRIAL, "FINISHED", folder)
     (run,) = runs(database)
     assert run.info.status == "FINISHED"
@@ -47,14 +47,14 @@ def test_a_trial_is_a_run_with_its_settings_metrics_and_files(
 
 
 def test_a_metric_has_a_point_for_each_round_that_has_it(reopen: Reopen, database: Path) -> None:
-    reopen().log_rounds(TRIAL, lines(0, 1, 2, 3))
+    reopen().log_rounds(TRIAL, some_rounds(0, 1, 2, 3))
     assert steps(database, "accuracy/test") == [1, 3]
 
 
 def test_rounds_that_are_told_again_are_written_once(reopen: Reopen, database: Path) -> None:
     store = reopen()
-    store.log_rounds(TRIAL, lines(0, 1, 2))
-    store.log_rounds(TRIAL, lines(1, 2, 3))
+    store.log_rounds(TRIAL, some_rounds(0, 1, 2))
+    store.log_rounds(TRIAL, some_rounds(1, 2, 3))
     assert steps(database) == [0, 1, 2, 3]
 
 
@@ -62,10 +62,10 @@ def test_another_launch_goes_on_in_the_same_run(
     reopen: Reopen, database: Path, folder: Path
 ) -> None:
     first = reopen()
-    first.log_rounds(TRIAL, lines(0, 1))
+    first.log_rounds(TRIAL, some_rounds(0, 1))
     first.end(TRIAL, "KILLED", folder)
     second = reopen()
-    second.log_rounds(TRIAL, lines(0, 1, 2, 3))
+    second.log_rounds(TRIAL, some_rounds(0, 1, 2, 3))
     second.end(TRIAL, "FINISHED", folder)
     assert steps(database) == [0, 1, 2, 3]
     assert runs(database)[0].info.status == "FINISHED"
@@ -85,7 +85,7 @@ def test_a_finished_trial_is_mirrored_from_its_folder_once(
 def test_a_trial_that_was_interrupted_is_completed_from_its_folder(
     reopen: Reopen, database: Path, folder: Path
 ) -> None:
-    reopen().log_rounds(TRIAL, lines(0, 1))
+    reopen().log_rounds(TRIAL, some_rounds(0, 1))
     reopen().mirror(TRIAL, folder)
     assert steps(database) == [0, 1, 2, 3]
     assert runs(database)[0].info.status == "FINISHED"
@@ -121,12 +121,8 @@ def test_a_mirrored_run_says_what_produced_the_result(
     reopen: Reopen, database: Path, folder: Path
 ) -> None:
     computed_with = [{"cpu": "one", "portable": "false"}, {"cpu": "two", "portable": "false"}]
-    earlier = {
-        "final": {},
-        "provenance": {"commit": "an earlier one"},
-        "computed_with": computed_with,
-    }
-    (folder / "result.json").write_text(json.dumps(earlier))
+    commit = {"commit": "an earlier one"}
+    finish(TRIAL, folder, provenance=commit, computed_with=computed_with)
     reopen().mirror(TRIAL, folder)
     tags = runs(database)[0].data.tags
     assert tags["fedcome.commit"] == "an earlier one"

@@ -21,7 +21,7 @@ from fedcome_ray.tracking.tracker import (
     after_failure,
     after_waiting,
 )
-from tests.unit.tracking.stores import TAGS, TRIAL, lines, runs, steps, uri_of
+from tests.unit.tracking.stores import TAGS, TRIAL, runs, some_rounds, steps, uri_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -100,8 +100,8 @@ def test_only_a_rested_store_opens_again_and_remembers_its_trouble(
 def test_what_is_told_is_written_in_order(start: Start, database: Path, folder: Path) -> None:
     tracker = start()
     tracker.trial_started(TRIAL)
-    tracker.trial_advanced(TRIAL, lines(0, 1))
-    tracker.trial_advanced(TRIAL, lines(2, 3))
+    tracker.trial_advanced(TRIAL, some_rounds(0, 1))
+    tracker.trial_advanced(TRIAL, some_rounds(2, 3))
     tracker.trial_ended(TRIAL, "FINISHED", folder)
     tracker.launch_ended({"trials": 1}, {}, {})
     tracker.close()
@@ -120,7 +120,7 @@ def test_a_started_trial_shows_before_its_first_round(start: Start, database: Pa
 
 def test_closing_writes_what_is_left(start: Start, database: Path) -> None:
     tracker = start()
-    tracker.trial_advanced(TRIAL, lines(0, 1))
+    tracker.trial_advanced(TRIAL, some_rounds(0, 1))
     tracker.close()
     assert steps(database) == [0, 1]
 
@@ -131,7 +131,7 @@ def test_rounds_are_written_while_the_trial_goes_on(
     hurry(0.0)
     tracker = start()
     tracker.check_open()
-    tracker.trial_advanced(TRIAL, lines(0, 1))
+    tracker.trial_advanced(TRIAL, some_rounds(0, 1))
     end = time.monotonic() + 30
     while not (runs(database) and steps(database)) and time.monotonic() < end:
         time.sleep(0.05)
@@ -145,7 +145,7 @@ def test_a_store_that_fails_late_is_reported_and_filled_by_the_next_launch(
     first.check_open()
     content = damage(database)
     first.trial_started(TRIAL)
-    first.trial_advanced(TRIAL, lines(0, 1, 2, 3))
+    first.trial_advanced(TRIAL, some_rounds(0, 1, 2, 3))
     first.trial_ended(TRIAL, "FINISHED", folder)
     first.close()
     assert NOT_A_DATABASE in (first.complaint or "")
@@ -164,7 +164,7 @@ def test_a_store_that_recovers_gets_what_it_missed_and_still_complains(
     tracker = start()
     tracker.check_open()
     content = damage(database)
-    tracker.trial_advanced(TRIAL, lines(0, 1))
+    tracker.trial_advanced(TRIAL, some_rounds(0, 1))
     wait_for_complaint(tracker)
     database.write_bytes(content)
     tracker.close()
@@ -179,12 +179,12 @@ def test_rounds_told_while_the_store_rests_are_not_lost(
     tracker = start()
     tracker.check_open()
     content = damage(database)
-    tracker.trial_advanced(TRIAL, lines(0))
+    tracker.trial_advanced(TRIAL, some_rounds(0))
     wait_for_complaint(tracker)
     database.write_bytes(content)
-    tracker.trial_advanced(TRIAL, lines(1, 2))  # it rests
+    tracker.trial_advanced(TRIAL, some_rounds(1, 2))  # it rests
     time.sleep(1.0)
-    tracker.trial_advanced(TRIAL, lines(3))
+    tracker.trial_advanced(TRIAL, some_rounds(3))
     tracker.trial_ended(TRIAL, "FINISHED", folder)
     tracker.close()
     assert steps(database) == [0, 1, 2, 3]

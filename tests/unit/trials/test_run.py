@@ -15,9 +15,10 @@ from fedcome_ray import datasets
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.errors import ConfigError, FedcomeError, ShardError, UserError
 from fedcome_ray.experiments.trial import Trial, parse_trial
-from fedcome_ray.federation.round import LocalShards
+from fedcome_ray.federation.shards import LocalShards
 from fedcome_ray.trials import run as trials
-from fedcome_ray.trials.run import TrialRun, check_fits, exclusive, read_lines, read_result
+from fedcome_ray.trials.folder import exclusive, read_result, read_rounds
+from fedcome_ray.trials.run import TrialRun, check_fits
 
 ROUNDS = 6
 MIXED = [
@@ -76,17 +77,17 @@ def outcome(run: TrialRun) -> tuple[Any, ...]:
     while not run.is_finished:
         run.advance(60)
     run.finish()
-    lines = read_lines(run.folder)
+    lines = read_rounds(run.folder)
     history = [
-        (line["round"], line["cohort"], name, value)
+        (line.index, line.cohort, name, value)
         for line in lines
-        for name, value in line["metrics"].items()
+        for name, value in line.metrics.items()
         if "seconds" not in name
     ]
     result = read_result(run.folder)
     assert result is not None
     clients = pd.read_parquet(run.folder / "clients.parquet").to_json(double_precision=15)
-    return result["params_sha256"], history, clients
+    return result.params_sha256, history, clients
 
 
 @pytest.mark.parametrize("stop", [0, 1, 3, ROUNDS - 1])
@@ -109,7 +110,7 @@ def test_rounds_after_the_checkpoint_are_run_again(begin: Begin) -> None:
     killed.checkpoint()
     run_rounds(killed, 2)
     again = begin()
-    assert len(again.lines) == 2
+    assert len(again.rounds) == 2
     assert outcome(again) == undisturbed
 
 
@@ -123,7 +124,7 @@ def test_a_trial_can_go_on_with_another_number_of_shards(begin: Begin) -> None:
 
 def test_without_a_checkpoint_a_trial_starts_anew(begin: Begin) -> None:
     run_rounds(begin(), 3)
-    assert begin().lines == []
+    assert begin().rounds == []
 
 
 class DyingShards(LocalShards):
@@ -179,8 +180,8 @@ def test_the_first_news_after_a_restart_are_the_whole_history(begin: Begin) -> N
     first.checkpoint()
     again = begin()
     assert again.num_restored == 3
-    assert [line["round"] for line in again.advance(0)] == [0, 1, 2, 3]
-    assert [line["round"] for line in again.advance(0)] == [4]
+    assert [line.index for line in again.advance(0)] == [0, 1, 2, 3]
+    assert [line.index for line in again.advance(0)] == [4]
 
 
 def test_a_torn_last_line_is_not_part_of_the_history(begin: Begin) -> None:
@@ -188,7 +189,7 @@ def test_a_torn_last_line_is_not_part_of_the_history(begin: Begin) -> None:
     run_rounds(first, 2)
     with (first.folder / "rounds.jsonl").open("a") as file:
         file.write('{"round": 2, "metr')
-    assert [line["round"] for line in read_lines(first.folder)] == [0, 1]
+    assert [line.index for line in read_rounds(first.folder)] == [0, 1]
 
 
 def damage(path: Path) -> None:
@@ -203,7 +204,7 @@ def test_a_damaged_checkpoint_is_named_with_the_remedy(begin: Begin) -> None:
     with pytest.raises(FedcomeError, match=r"checkpoint\.safetensors is damaged .*delete it"):
         begin()
     (run.folder / "checkpoint.safetensors").unlink()
-    assert begin().lines == []
+    assert begin().rounds == []
 
 
 @pytest.mark.parametrize(
@@ -302,4 +303,4 @@ def test_a_client_alone_can_be_a_federation(tmp_path: Path) -> None:
     alone = datasets.load(trial.data)
     run = TrialRun(trial, alone, LocalShards(trial, alone), tmp_path)
     outcome(run)
-    assert run.lines[-1]["metrics"]["accuracy/test"] > 0.1
+    assert run.rounds[-1].metrics["accuracy/test"] > 0.1

@@ -1,17 +1,22 @@
 """What a search finds, and what other grids take of it."""
 
-import dataclasses
-from dataclasses import dataclass, field
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fedcome_ray.console.options import Places
 from fedcome_ray.errors import GridError, UserError
 from fedcome_ray.experiments import grid, overlay
+from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.hyperparameters import name_of
 from fedcome_ray.launch import search
+from fedcome_ray.launch.outcome import Outcome
+from fedcome_ray.launch.request import Request
+from fedcome_ray.runtime.schedulers import SuccessiveHalving
+from tests.finished import finish
 
 MUS = (0.001, 0.01, 0.1)
 SPACE = {"fedprox": {"method.mu": {"low": 1e-4, "high": 1.0, "log": True}}}
@@ -135,12 +140,10 @@ def test_random_candidates_lie_in_their_ranges_and_are_the_same_again() -> None:
 def test_the_worse_are_stopped_after_a_ninth_and_a_third_of_the_rounds(
     rounds: int, milestones: list[int]
 ) -> None:
-    from fedcome_ray.launch.launch_old import early_stopping
-
-    scheduler = early_stopping([parse_trial({"rounds": rounds})])
-    (bracket,) = scheduler._brackets
-    reached = sorted(milestone for milestone, _ in bracket._rungs if milestone < rounds)
-    assert reached == milestones
+    scheduler = SuccessiveHalving().of_tune([parse_trial({"rounds": rounds})])
+    described = scheduler.debug_string()
+    found = [int(number) for number in re.findall(r"Iter (\d+)", described)]
+    assert sorted(number for number in found if number < rounds) == milestones
 
 
 def test_a_grid_without_ranges_for_its_methods_is_refused() -> None:
@@ -153,41 +156,27 @@ def test_the_ranges_of_our_grid_contain_the_papers_values() -> None:
     space = search.parse_space(chosen.space)
     for trial in grid.expand(chosen, "paper"):
         for name, values in space.get(name_of(trial.method), {}).items():
-            value = settings.flatten(trial.model_dump())[name]
+            value = flatten(trial.model_dump())[name]
             if values.choices is not None:
                 assert value in values.choices
             else:
                 assert (values.low or 0) <= value <= (values.high or 0)
 
 
-@dataclass(frozen=True)
-class Requested:
-    """As much of a request as a search reads, on an accuracy known in closed form."""
-
-    trials: list[Trial]
-    best: Path | None = None
-    asha: bool = False
-    ran: list[str] = field(default_factory=list)
-
-    def result(self, trial: Trial) -> dict[str, Any]:
-        mu = trial.method.model_dump()["mu"]
-        return {"final": {"accuracy/test": 1 - abs(mu - 0.3)}}
-
-
-@dataclass
-class Finished:
-    is_interrupted: bool = False
-
-
-def test_optuna_learns_where_the_best_setting_is() -> None:
+def test_optuna_learns_where_the_best_setting_is(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     tried: list[Trial] = []
 
-    def run(request: Any) -> Any:
+    def run(request: Request) -> Outcome:
+        """An accuracy known in closed form."""
         tried.extend(request.trials)
-        return Finished()
+        for trial in request.trials:
+            mu = trial.method.model_dump()["mu"]
+            finish(trial, request.folder(trial), accuracy=1 - abs(mu - 0.3))
+        return Outcome(num_pending=0)
 
-    request: Any = Requested([fedprox(0.001)])
+    places = Places(tmp_path, tracking_uri="")
+    request = Request("search", "quick", [fedprox(0.001)], places)
     space = search.parse_space({"fedprox": {"method.mu": {"low": 0.0, "high": 1.0}}})
     everything, _ = search.search(request, space, "optuna", 40, run)
     assert everything.trials == tried
@@ -195,11 +184,19 @@ def test_optuna_learns_where_the_best_setting_is() -> None:
     early, late = mus[:8], mus[-8:]
     assert sum(abs(mu - 0.3) for mu in late) < sum(abs(mu - 0.3) for mu in early)
     assert min(abs(mu - 0.3) for mu in mus) < 0.05
-    again: list[Trial] = []
+    first = list(tried)
+    tried.clear()
+    search.search(request, space, "optuna", 40, run)
+    assert tried == first
 
-    def run_again(request: Any) -> Any:
-        again.extend(request.trials)
-        return Finished()
 
-    search.search(dataclasses.replace(request), space, "optuna", 40, run_again)
-    assert again == tried
+def test_early_stopping_is_a_scheduler_that_the_search_passes_on(tmp_path: Path) -> None:
+    schedulers = []
+
+    def run(request: Request) -> Outcome:
+        schedulers.append(request.scheduler)
+        return Outcome(num_pending=0)
+
+    request = Request("search", "quick", [fedprox(0.001)], Places(tmp_path, tracking_uri=""))
+    search.search(request, search.parse_space(SPACE), "asha", 3, run)
+    assert [type(scheduler) for scheduler in schedulers] == [SuccessiveHalving]

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fedcome_ray import metrics
 from fedcome_ray.experiments.trial import Trial, parse_trial
+from fedcome_ray.federation.round import Round
 from fedcome_ray.launch import progress as module
 from fedcome_ray.launch.progress import Progress
 
@@ -17,8 +19,8 @@ def trials(count: int = 2, **settings: Any) -> list[Trial]:
     return [parse_trial({"rounds": 10, "seed": seed, **settings}) for seed in range(count)]
 
 
-def lines(*rounds: int, accuracy: float = 0.5) -> list[dict[str, Any]]:
-    return [{"round": number, "metrics": {"accuracy/test": accuracy}} for number in rounds]
+def some_rounds(*indices: int, accuracy: float = 0.5) -> list[Round]:
+    return [Round(index, (), {metrics.ACCURACY: accuracy}, {}, 0.0) for index in indices]
 
 
 class Clock:
@@ -50,7 +52,7 @@ def test_without_a_terminal_every_end_is_a_line() -> None:
     with progress:
         for trial in (first, second):
             progress.started(trial)
-        progress.advanced(first, lines(0, 1, accuracy=0.75))
+        progress.advanced(first, some_rounds(0, 1, accuracy=0.75))
         progress.ended(first, "done")
         progress.ended(second, "failed", "it diverged [/red]")
     assert file.getvalue().splitlines() == [
@@ -67,8 +69,8 @@ def test_without_a_terminal_the_headline_comes_now_and_then_on_one_line(clock: C
             progress.started(trial)
         progress.ended(own[0], "failed")
         clock.now = 20.0
-        progress.advanced(own[1], lines(*range(10)))
-        progress.advanced(own[2], lines(0))
+        progress.advanced(own[1], some_rounds(*range(10)))
+        progress.advanced(own[2], some_rounds(0))
     headline = file.getvalue().splitlines()[1]
     assert headline == "1 waiting, 2 running, 1 failed · 25% · 0.5 rounds/s · ETA 0:01:00"
     assert len(file.getvalue().splitlines()) == 2
@@ -81,7 +83,7 @@ def test_rounds_of_an_earlier_launch_are_done_but_say_nothing_about_the_speed(cl
         progress.started(own)
         progress.resumed(own, 8)
         clock.now = 20.0
-        progress.advanced(own, lines(*range(9)))
+        progress.advanced(own, some_rounds(*range(9)))
     assert file.getvalue() == "1 running · 90% · 0.1 rounds/s · ETA 0:00:20\n"
 
 
@@ -90,9 +92,9 @@ def test_a_history_that_is_told_twice_counts_once(clock: Clock) -> None:
     progress, file = progress_of([own])
     with progress:
         progress.started(own)
-        progress.advanced(own, lines(0, 1, 2))
+        progress.advanced(own, some_rounds(0, 1, 2))
         clock.now = 20.0
-        progress.advanced(own, lines(0, 1, 2, 3, 4))
+        progress.advanced(own, some_rounds(0, 1, 2, 3, 4))
     assert "50% · 0.2 rounds/s · ETA 0:00:20" in file.getvalue()
 
 
@@ -112,7 +114,7 @@ class TestTerminal:
         progress, _ = progress_of(own)
         for trial in own[:num_running]:
             progress.started(trial)
-            progress.advanced(trial, lines(0))
+            progress.advanced(trial, some_rounds(0))
         progress.ended(own[0], "done")
         file = io.StringIO()
         Console(file=file, width=80, force_terminal=True, color_system=None).print(

@@ -1,42 +1,42 @@
 """What a reader of results is told of how they were computed."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fedcome_ray.errors import UserError
+from fedcome_ray.numerics.libraries import Arithmetic
 from fedcome_ray.trials.provenance import cautions, check_portable
 
 
-def result(**changes: str) -> dict[str, Any]:
-    record = {"portable": "false", "cpu": "one", "aten": "AVX2", "company": "independent"}
-    return {"computed_with": [record | changes]}
+def record(**changes: str) -> Arithmetic:
+    plain = {"portable": "false", "cpu": "one", "aten": "AVX2", "company": "independent"}
+    return plain | changes
 
 
 def test_results_that_were_computed_alike_need_no_caution() -> None:
-    assert cautions([result(), result()]) == []
+    assert cautions([record(), record()]) == []
     assert cautions([]) == []
 
 
 def test_different_instructions_are_named() -> None:
-    (line,) = cautions([result(), result(aten="AVX512")])
+    (line,) = cautions([record(), record(aten="AVX512")])
     assert "not all computed alike (aten: AVX2 | AVX512)" in line
 
 
 def test_different_processors_count_unless_results_are_portable() -> None:
-    assert "cpu: one | two" in cautions([result(), result(cpu="two")])[0]
-    assert cautions([result(portable="true"), result(portable="true", cpu="two")]) == []
+    assert "cpu: one | two" in cautions([record(), record(cpu="two")])[0]
+    assert cautions([record(portable="true"), record(portable="true", cpu="two")]) == []
 
 
 def test_a_machine_on_which_company_shows_is_named() -> None:
-    (line,) = cautions([result(company="dependent: dense")])
+    (line,) = cautions([record(company="dependent: dense")])
     assert "may depend on the number of shards on this machine: one" in line
 
 
 def test_a_plain_result_is_not_passed_off_as_portable(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_portable(result()["computed_with"], Path("folder"))
+    check_portable([record()], Path("folder"))
     monkeypatch.setenv("FEDCOME_PORTABLE", "1")
-    check_portable(result(portable="true")["computed_with"], Path("folder"))
+    check_portable([record(portable="true")], Path("folder"))
     with pytest.raises(UserError, match="folder was computed without it"):
-        check_portable(result()["computed_with"], Path("folder"))
+        check_portable([record()], Path("folder"))

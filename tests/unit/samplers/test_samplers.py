@@ -5,10 +5,10 @@ import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
 
+from fedcome_ray import samplers
 from fedcome_ray.errors import ConfigError, DivergenceError
 from fedcome_ray.methods.method import Report
 from fedcome_ray.samplers import RandomSampler, SamplerConfig, SimilaritySampler, annealing
-from fedcome_ray.samplers import samplers as samplers
 from fedcome_ray.samplers import table as similarity
 
 

@@ -9,7 +9,7 @@ import pytest
 from fedcome_ray.errors import ConfigError, GridError
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.grid import Grid, expand
-from fedcome_ray.experiments.settings import assign, parse_overrides
+from fedcome_ray.experiments.settings import assign, flatten, parse_overrides
 
 
 def assigned(settings: dict[str, Any], *values: tuple[str, Any]) -> dict[str, Any]:
@@ -235,6 +235,6 @@ class TestOverrides:
 
 def test_flat_names_are_those_that_assign_takes() -> None:
     settings = {"a": 1, "b": {"c": [2], "d": {"e": None}}}
-    flat = settings.flatten(settings)
+    flat = flatten(settings)
     assert flat == {"a": 1, "b.c": [2], "b.d.e": None}
     assert assigned({}, *flat.items()) == settings

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedcome_ray.clients.evaluation import Metrics, Scores, metrics
+from fedcome_ray.clients.evaluation import Evaluation, Scores, evaluation
 from fedcome_ray.clients.shard import Shard
 from fedcome_ray.datasets.population import Examples, Population, split_in_order
 from fedcome_ray.experiments.trial import Trial
@@ -10,7 +10,7 @@ from fedcome_ray.experiments.trial import Trial
 
 def test_metrics_are_means_over_each_clients_segment():
     scores = Scores(np.float32([1, 3, 5, 2]), np.array([True, False, True, True]))
-    found = metrics(scores, np.array([0, 2, 3, 4]))
+    found = evaluation(scores, np.array([0, 2, 3, 4]))
     assert found.loss == 11 / 4
     assert found.accuracy == 3 / 4
     np.testing.assert_array_equal(found.client_loss, [2, 5, 2])
@@ -19,7 +19,7 @@ def test_metrics_are_means_over_each_clients_segment():
 
 def test_the_summary_shows_the_spread_between_clients():
     accuracy = np.linspace(0, 1, 20)
-    summary = Metrics(0.3, 0.5, np.arange(20.0), accuracy).summary
+    summary = Evaluation(0.3, 0.5, np.arange(20.0), accuracy).summary
     assert summary["accuracy/client_mean"] == pytest.approx(0.5)
     assert summary["accuracy/worst_decile"] == pytest.approx(accuracy[:2].mean())
     assert summary["accuracy/best_decile"] == pytest.approx(accuracy[-2:].mean())

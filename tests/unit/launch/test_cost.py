@@ -1,0 +1,35 @@
+"""What trials are said to cost."""
+
+from typing import Any
+
+from fedcome_ray.console.options import MachineOptions
+from fedcome_ray.experiments.trial import parse_trial
+from fedcome_ray.launch.cost import Cost, cost_words, estimate
+from fedcome_ray.runtime.placement import place
+
+
+def trial_of(**settings: Any) -> Any:
+    return parse_trial({"model": {"name": "logistic"}, "rounds": 10, **settings})
+
+
+def test_the_cost_counts_rounds_and_client_updates() -> None:
+    trials = [trial_of(cohort_size=5), trial_of(participation=0.5, seed=1)]
+    cost = estimate(trials)
+    assert cost.rounds == 20
+    assert cost.client_updates == 10 * 5 + 10 * 25
+    assert cost.disk_bytes > 2 * 4 * (64 + 1) * 10
+
+
+def test_more_rounds_cost_more() -> None:
+    short, long = (estimate([trial_of(rounds=rounds)]) for rounds in (100, 100_000))
+    assert 0 < short.cpu_seconds < long.cpu_seconds
+
+
+def test_nothing_costs_nothing() -> None:
+    assert estimate([]) == (0, 0, 0, 0, 0)
+
+
+def test_the_words_say_the_cost() -> None:
+    placement = place(MachineOptions(num_shards=1), 56, 8, 1)
+    said = cost_words(Cost(1000, 20_000, 7200.0, 5_000_000, 0), placement)
+    assert said.startswith("1,000 rounds, 20,000 client updates: about 0:30:00 on 4 cores")
