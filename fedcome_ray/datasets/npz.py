@@ -5,13 +5,18 @@ from 0, and the numbers of the clients that own them, from 0 without gaps. Bytes
 scaled to [0, 1]; other numbers are taken as they are.
 """
 
+import hashlib
+from functools import cache
 from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
 from fedcome_ray.datasets import npz_files
 from fedcome_ray.datasets.checks import check_clients, check_lengths, check_numbers
+from fedcome_ray.datasets.dataset import Dataset, DatasetSettings
 from fedcome_ray.datasets.npz_files import AnyArray
 from fedcome_ray.datasets.population import (
     Description,
@@ -26,9 +31,47 @@ NUMBERS = ("y_train", "client_train", "y_test", "client_test")
 ARRAYS = ("x_train", "x_test", *NUMBERS)
 
 
-def load(path: Path) -> Population:
+class Npz(DatasetSettings):
+    """A user's own federated dataset: a NumPy file of examples, labels and client numbers."""
+
+    dataset: Annotated[str, Field(pattern="^npz:.+")]
+    """`npz:` and the path of the file."""
+    sha256: str | None = None
+    """Of the file, filled in when the settings are read: other contents are another trial."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _identify(cls, settings: Any) -> Any:
+        path = _path_in(str(settings.get("dataset")))
+        if settings.get("sha256") is None and path.is_file():
+            state = path.stat()
+            return {**settings, "sha256": _digest(path, state.st_mtime_ns, state.st_size)}
+        return settings
+
+    @property
+    def path(self) -> Path:
+        return _path_in(self.dataset)
+
+    @property
+    def stem(self) -> str:
+        """The name of the file, without its folder and ending."""
+        return self.path.stem
+
+
+def _path_in(name: str) -> Path:
+    return Path(name.removeprefix("npz:")).expanduser()
+
+
+@cache
+def _digest(path: Path, modified: int, size: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def load(config: Npz, _data_dir: Path | None) -> Population:
+    path = config.path
     arrays = npz_files.read(path, ARRAYS)
-    num_classes, num_clients = check(path, arrays)
+    num_classes, num_clients = _check_numbers(path, arrays)
     features = {side: arrays[f"x_{side}"].shape[1:] for side in ("train", "test")}
     if features["train"] != features["test"]:
         raise DataError(
@@ -51,16 +94,21 @@ def load(path: Path) -> Population:
     return Population(split("train"), split("test"), num_classes)
 
 
-def describe(path: Path) -> Description:
+def describe(config: Npz) -> Description:
     """From labels, clients and the header of the examples."""
+    path = config.path
     numbers = npz_files.read(path, NUMBERS)
-    num_classes, num_clients = check(path, numbers)
+    num_classes, num_clients = _check_numbers(path, numbers)
     totals = len(numbers["y_train"]), len(numbers["y_test"])
     shape = npz_files.shape(path, "x_train")[1:]
     return Description(shape, num_classes, *totals, num_clients)
 
 
-def check(path: Path, arrays: dict[str, AnyArray]) -> tuple[int, int]:
+def check_available(config: Npz, _data_dir: Path | None) -> None:
+    npz_files.check_has(config.path, ARRAYS)
+
+
+def _check_numbers(path: Path, arrays: dict[str, AnyArray]) -> tuple[int, int]:
     """Check labels and clients; the number of each."""
     for side in ("train", "test"):
         columns = {name: arrays[name] for name in NUMBERS if name.endswith(side)}
@@ -93,3 +141,8 @@ def _features(path: Path, name: str, x: AnyArray) -> NDArray[np.float32]:
         row = np.argwhere(~np.isfinite(features))[0][0]
         raise DataError(f"{path}: {name} must be finite float32 numbers, example {row} is not")
     return features
+
+
+DATASET = Dataset(
+    config=Npz, build=load, describe=describe, check_available=check_available, is_own=True
+)
