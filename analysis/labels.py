@@ -24,7 +24,8 @@ NAMES = {
 
 def _label(registry: Registry[Any], name: str) -> str:
     """As the registry calls it; a plugin's method and a user's dataset keep their names."""
-    return registry[name].label if name in registry else name
+    entry = registry.get(name)
+    return entry.label if entry and entry.label else name
 
 
 FORMATS: dict[str, Callable[[Any], str]] = {

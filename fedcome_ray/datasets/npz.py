@@ -69,36 +69,18 @@ def _digest(path: Path, modified: int, size: int) -> str:
 
 
 def load(config: Npz, _data_dir: Path | None) -> Population:
-    path = config.path
-    arrays = npz_files.read(path, ARRAYS)
-    num_classes, num_clients = _check_numbers(path, arrays)
-    features = {side: arrays[f"x_{side}"].shape[1:] for side in ("train", "test")}
-    if features["train"] != features["test"]:
-        raise DataError(
-            f"{path}: training and test examples must have one shape, "
-            f"got {features['train']} and {features['test']}"
-        )
-    kinds = {side: arrays[f"x_{side}"].dtype for side in ("train", "test")}
-    if (kinds["train"] == np.uint8) != (kinds["test"] == np.uint8):
-        raise DataError(
-            f"{path}: only bytes are scaled to [0, 1], so both x_train and x_test must be bytes or "
-            f"neither, got {kinds['train']} and {kinds['test']}"
-        )
-
-    def split(side: str) -> Split:
-        x, y, clients = (arrays[f"{key}_{side}"] for key in ("x", "y", "client"))
-        check_lengths(path, **{f"x_{side}": x, f"y_{side}": y})
-        examples = Examples(_features(path, f"x_{side}", x), y.astype(np.int64))
-        return split_by_client(examples, clients.astype(np.int64), num_clients)
-
-    return Population(split("train"), split("test"), num_classes)
+    arrays = npz_files.read(config.path, ARRAYS)
+    num_classes, num_clients = _checked_counts(config.path, arrays)
+    _check_sides_fit(config.path, arrays["x_train"], arrays["x_test"])
+    train, test = (_split(config.path, arrays, side, num_clients) for side in ("train", "test"))
+    return Population(train, test, num_classes)
 
 
 def describe(config: Npz) -> Description:
     """From labels, clients and the header of the examples."""
     path = config.path
     numbers = npz_files.read(path, NUMBERS)
-    num_classes, num_clients = _check_numbers(path, numbers)
+    num_classes, num_clients = _checked_counts(path, numbers)
     totals = len(numbers["y_train"]), len(numbers["y_test"])
     shape = npz_files.shape(path, "x_train")[1:]
     return Description(shape, num_classes, *totals, num_clients)
@@ -108,8 +90,8 @@ def check_available(config: Npz, _data_dir: Path | None) -> None:
     npz_files.check_has(config.path, ARRAYS)
 
 
-def _check_numbers(path: Path, arrays: dict[str, AnyArray]) -> tuple[int, int]:
-    """Check labels and clients; the number of each."""
+def _checked_counts(path: Path, arrays: dict[str, AnyArray]) -> tuple[int, int]:
+    """The numbers of classes and of clients, if both are numbered as they should be."""
     for side in ("train", "test"):
         columns = {name: arrays[name] for name in NUMBERS if name.endswith(side)}
         check_lengths(path, **columns)
@@ -125,6 +107,26 @@ def _check_numbers(path: Path, arrays: dict[str, AnyArray]) -> tuple[int, int]:
     for name, numbers in clients.items():
         check_clients(path, name, numbers, num_clients)
     return num_classes, num_clients
+
+
+def _check_sides_fit(path: Path, train: AnyArray, test: AnyArray) -> None:
+    if train.shape[1:] != test.shape[1:]:
+        raise DataError(
+            f"{path}: training and test examples must have one shape, "
+            f"got {train.shape[1:]} and {test.shape[1:]}"
+        )
+    if (train.dtype == np.uint8) != (test.dtype == np.uint8):
+        raise DataError(
+            f"{path}: only bytes are scaled to [0, 1], so both x_train and x_test must be bytes or "
+            f"neither, got {train.dtype} and {test.dtype}"
+        )
+
+
+def _split(path: Path, arrays: dict[str, AnyArray], side: str, num_clients: int) -> Split:
+    x, y, clients = (arrays[f"{key}_{side}"] for key in ("x", "y", "client"))
+    check_lengths(path, **{f"x_{side}": x, f"y_{side}": y})
+    examples = Examples(_features(path, f"x_{side}", x), y.astype(np.int64))
+    return split_by_client(examples, clients.astype(np.int64), num_clients)
 
 
 def _features(path: Path, name: str, x: AnyArray) -> NDArray[np.float32]:

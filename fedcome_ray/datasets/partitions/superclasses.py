@@ -31,7 +31,7 @@ CIFAR100_SUPERCLASS = np.array(
     ]
 )
 CLIENTS_PER_SUPERCLASS = 5
-NUM_CLIENTS = 100
+NUM_CLIENTS = CLIENTS_PER_SUPERCLASS * int(CIFAR100_SUPERCLASS.max() + 1)
 
 
 def deal_ring2(_config: Ring2, labels: Labels, _num_clients: int, _seed: int) -> list[Indices]:

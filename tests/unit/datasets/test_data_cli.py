@@ -44,6 +44,12 @@ def test_list_says_what_is_there(folder, small_datasets, capsys):
     assert len(states) == 6
 
 
+def test_import_says_where_no_checksum_is_known(folder, small_datasets, capsys):
+    np.savez(folder / "mine.npz", **columns("cifar100"))
+    assert main(["import", "cifar100", "--from", "mine.npz"]) == 0
+    assert "cifar100: the sizes are right; no checksum" in capsys.readouterr().out
+
+
 def test_import_packs_arrays_and_verify_reads_them(folder, small_datasets, capsys):
     np.savez(folder / "mine.npz", **columns("cifar10"))
     assert main(["import", "cifar10", "--from", "mine.npz"]) == 0
@@ -116,6 +122,13 @@ def test_show_prints_and_draws_a_partition(folder, capsys):
     assert "and 10 more clients" in out
     assert "heterogeneity index" in out
     assert (folder / "digits.png").read_bytes().startswith(PNG)
+
+
+def test_the_picture_of_a_users_dataset_is_named_after_its_file(folder):
+    (folder / "inside").mkdir()
+    np.savez(folder / "inside" / "mine.npz", **femnist_columns())
+    assert main(["show", "npz:inside/mine.npz"]) == 0
+    assert (folder / "mine.png").read_bytes().startswith(PNG)
 
 
 def test_show_takes_a_users_dataset(folder, capsys):

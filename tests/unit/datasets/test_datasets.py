@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import pytest
 
 from fedcome_ray import datasets
@@ -118,3 +121,15 @@ def test_the_fields_of_the_settings_keep_their_order():
     pooled = ["num_clients", "partition", "test_split", "seed", "dataset"]
     assert list(datasets.Digits().model_dump()) == pooled
     assert list(datasets.Mnist().model_dump()) == pooled
+
+
+def test_datasets_know_nothing_of_the_rest_and_are_imported_fast():
+    code = "import fedcome_ray.datasets, sys; print(*sys.modules)"
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    loaded = set(answer.stdout.split())
+    assert "fedcome_ray.datasets" in loaded
+    assert not {"torch", "torchvision", "sklearn", "matplotlib", "ray", "mlflow"} & loaded
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("fedcome_ray.")}
+    assert rooms == {"datasets", "errors", "hyperparameters", "numerics", "registry"}
