@@ -1,28 +1,17 @@
 """Names for people: of methods, datasets, settings and their values."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
 from analysis.scores import FAIRNESS
-from fedcome_ray.methods import PAPER
+from fedcome_ray import datasets, methods
+from fedcome_ray.registry import Registry
 
-METHODS = {
-    "fedavg": "FedAvg",
-    "fedprox": "FedProx",
-    "scaffold": "SCAFFOLD",
-    "feddyn": "FedDyn",
-    "fedfv": "FedFV",
-    "feddc": "FedDC",
-    "fedcome": "FedCOME",
-    "fednova": "FedNova",
-    "fedadam": "FedAdam",
-    "fedyogi": "FedYogi",
-    "qffl": "q-FFL",
-    "fedmgda_plus": "FedMGDA+",
-}
-DATASETS = {"mnist": "MNIST", "femnist": "FEMNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+DATASETS = ("mnist", "femnist", "cifar10", "cifar100")
+"""Those of the paper, in its order."""
 NAMES = {
     "method.name": "method",
     "sampler.name": "sampler",
@@ -31,9 +20,17 @@ NAMES = {
     "data.dataset": "dataset",
     "data.test_split": "test split",
 }
+
+
+def _label(registry: Registry[Any], name: str) -> str:
+    """As the registry calls it; a plugin's method and a user's dataset keep their names."""
+    entry = registry.get(name)
+    return entry.label if entry and entry.label else name
+
+
 FORMATS: dict[str, Callable[[Any], str]] = {
-    "method.name": lambda value: METHODS.get(value, value),
-    "data.dataset": lambda value: DATASETS.get(value, value),
+    "method.name": partial(_label, methods.REGISTRY),
+    "data.dataset": partial(_label, datasets.REGISTRY),
     "data.partition.classes": lambda value: f"{value:g} classes",
     "data.num_clients": lambda value: f"{value:,.0f} clients",
     "data.test_split": lambda value: value.replace("_", " "),
@@ -43,8 +40,8 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 
 
 ORDERS: dict[str, tuple[str, ...]] = {
-    "method.name": PAPER,
-    "data.dataset": tuple(DATASETS),
+    "method.name": methods.PAPER,
+    "data.dataset": DATASETS,
     "measure": tuple(FAIRNESS),
 }
 

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from fedcome_ray.errors import DataError, UserError, did_you_mean
+from fedcome_ray.console import cli_old as cli
+from fedcome_ray.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from fedcome_ray.datasets.packed import Arrays
+    from fedcome_ray.datasets import Dataset, Description
+    from fedcome_ray.datasets.packed import PackedArrays
+    from fedcome_ray.datasets.published import Published
 
 DESCRIPTION = """\
 The published datasets mnist, cifar10, cifar100 and femnist: what is there, how to get it, how it
@@ -45,24 +48,20 @@ CLIENTS_LISTED = 10
 
 # What is printed contains paths, in which brackets mean nothing.
 OUT = Console(markup=False, highlight=False)
-ERR = Console(markup=False, highlight=False, stderr=True)
 
 Command = Callable[[argparse.Namespace], None]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out a command; the exit code is 2 if it cannot be done as asked."""
-    options = _parser().parse_args(arguments)
+def main(argv: list[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    return cli.guarded(lambda: _main(options))
+
+
+def _main(options: argparse.Namespace) -> int:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("fedcome_ray").setLevel(logging.INFO)
-    try:
-        options.run(options)
-    except KeyboardInterrupt:
-        return 130  # as the shell does; a download goes on when it is asked for again
-    except UserError as error:
-        ERR.print(str(error), soft_wrap=True)
-        return 2
-    return 0
+    options.run(options)
+    return cli.OK
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -107,48 +106,62 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
 
 
 def list_datasets(options: argparse.Namespace) -> None:
-    from fedcome_ray.datasets import BY_NAME, describe, packed, parse, sources
+    from fedcome_ray.datasets import REGISTRY, sources
 
     folder = sources.data_folder(options.data_dir)
     table = Table("dataset", "files", title=f"datasets in {folder}")
     for column in ("training", "test", "classes", "clients"):
         table.add_column(column, justify="right")
-    for name in BY_NAME:
-        sizes, state = describe(parse(name)), sources.state(name, folder)
-        if (name, state) == ("femnist", "packed"):  # which may have other writers than the paper's
-            try:
-                train, test = packed.load(name, folder)
-                sizes = sizes._replace(
-                    num_train=len(train.y),
-                    num_test=len(test.y),
-                    num_clients=1 + int(train.clients.max()),
-                )
-            except DataError:
-                state = "damaged"
+    for name, dataset in REGISTRY.items():
+        if dataset.is_own:
+            continue
+        state, sizes = _state_and_sizes(name, dataset, folder)
         numbers = (sizes.num_train, sizes.num_test, sizes.num_classes, sizes.num_clients)
         table.add_row(name, state, *(f"{number:,}" for number in numbers))
     OUT.print(table)
 
 
+def _state_and_sizes(name: str, dataset: "Dataset", folder: Path) -> "tuple[str, Description]":
+    """What is there of a dataset; of packed writers, how many there really are."""
+    from fedcome_ray.datasets import describe, packed, parse, sources
+
+    expected, published = describe(parse(name)), dataset.published
+    if published is None:
+        return "none needed", expected
+    state = sources.state(published, folder)
+    if state != "packed" or published.num_writers is None:
+        return state, expected
+    try:
+        return state, packed.description(published, packed.load(published, folder))
+    except DataError:
+        return "damaged", expected
+
+
 def download(options: argparse.Namespace) -> None:
     """Get the original files and pack them."""
-    from rich.progress import DownloadColumn, Progress
-
-    from fedcome_ray.datasets import originals, sources
-    from fedcome_ray.datasets.download import fetch
+    from fedcome_ray.datasets import sources
 
     folder = sources.data_folder(options.data_dir)
-    for name in _published(options.names):
-        if sources.state(name, folder) != "missing":
-            _say(name, sources.open_arrays(name, folder), f"already in {folder}")
-            continue
-        if name == "femnist":  # nobody offers it ready-made
-            raise sources.missing(name, folder)
-        with Progress(*Progress.get_default_columns(), DownloadColumn()) as bar:
-            for file in originals.downloads(name, folder):
-                task = bar.add_task(file.path.name, total=None)
-                fetch(file, partial(_advance, bar, task))
-        _say(name, sources.open_arrays(name, folder), f"ready in {folder}")
+    for published in _with_files(options.names):
+        is_here = sources.state(published, folder) != "missing"
+        if not is_here:
+            _fetch(published, folder)
+        arrays = sources.open_arrays(published, folder)
+        _say(published, arrays, f"{'already' if is_here else 'ready'} in {folder}")
+
+
+def _fetch(published: "Published", folder: Path) -> None:
+    from rich.progress import DownloadColumn, Progress
+
+    from fedcome_ray.datasets import sources
+    from fedcome_ray.datasets.download import fetch
+
+    if published.originals.downloads is None:
+        raise sources.missing(published, folder)
+    with Progress(*Progress.get_default_columns(), DownloadColumn()) as bar:
+        for file in published.originals.downloads(folder):
+            task = bar.add_task(file.path.name, total=None)
+            fetch(file, partial(_advance, bar, task))
 
 
 def _advance(bar: "Progress", task: "TaskID", here: int, total: int) -> None:
@@ -160,33 +173,37 @@ def import_dataset(options: argparse.Namespace) -> None:
     from fedcome_ray.datasets import sources
 
     folder = sources.data_folder(options.data_dir)
-    (name,) = _published([options.name])
-    _say(name, sources.import_arrays(name, options.origin, folder), f"packed in {folder}")
-    if name == "cifar100":
-        OUT.print("cifar100: the sizes are right; no checksum of its arrays is known")
+    (published,) = _with_files([options.name])
+    arrays = sources.import_arrays(published, options.origin, folder)
+    _say(published, arrays, f"packed in {folder}")
+    if published.is_known_by_sizes_alone:
+        OUT.print(f"{published.name}: the sizes are right; no checksum of its arrays is known")
 
 
 def verify(options: argparse.Namespace) -> None:
     """Read packed files completely; original files are checked as they are packed."""
     from fedcome_ray.datasets import packed, sources
-    from fedcome_ray.datasets.published import FACTS
 
     folder = sources.data_folder(options.data_dir)
-    names = _published(options.names) or [
-        name for name in FACTS if sources.state(name, folder) != "missing"
-    ]
-    if not names:
+    chosen = _with_files(options.names) or _present(folder)
+    if not chosen:
         raise DataError(f"there are no datasets in {folder}; get one with `download` or `import`")
     problems = []
-    for name in names:
-        is_packed = sources.state(name, folder) == "packed"
+    for published in chosen:
+        is_packed = sources.state(published, folder) == "packed"
         check = packed.verify if is_packed else sources.open_arrays
         try:
-            _say(name, check(name, folder), "good")
+            _say(published, check(published, folder), "good")
         except DataError as error:
             problems.append(str(error))
     if problems:
         raise DataError("\n".join(problems))
+
+
+def _present(folder: Path) -> "list[Published]":
+    from fedcome_ray.datasets import sources, with_files
+
+    return [some for some in with_files().values() if sources.state(some, folder) != "missing"]
 
 
 def show(options: argparse.Namespace) -> None:
@@ -211,25 +228,26 @@ def show(options: argparse.Namespace) -> None:
     summary = Table("statistic", "value", show_header=False)
     for name, value in overview.statistics(counts, population.test.sizes).items():
         summary.add_row(name, value)
-    path = options.out or Path(f"{Path(config.dataset.removeprefix('npz:')).stem}.png")
+    path = options.out or Path(f"{config.stem}.png")
     overview.draw(counts, title, path)
     OUT.print(title, table, summary, f"picture: {path}", soft_wrap=True)
 
 
-def _published(names: Sequence[str]) -> list[str]:
-    """The names, if they are those of datasets with files."""
-    from fedcome_ray.datasets.published import FACTS
+def _with_files(names: Sequence[str]) -> "list[Published]":
+    """The datasets of these names, if they have files."""
+    from fedcome_ray.datasets import with_files
 
+    known = with_files()
     for name in names:
-        if name not in FACTS:
-            raise DataError(f"`{name}` is not a dataset with files; {did_you_mean(name, FACTS)}")
-    return list(names)
+        if name not in known:
+            raise DataError(f"`{name}` is not a dataset with files; {did_you_mean(name, known)}")
+    return [known[name] for name in names]
 
 
-def _say(name: str, arrays: "Arrays", state: str) -> None:
-    from fedcome_ray.datasets import sources
+def _say(published: "Published", arrays: "PackedArrays", state: str) -> None:
+    from fedcome_ray.datasets import packed
 
-    OUT.print(f"{name}: {state}, {sources.summary(name, arrays)}", soft_wrap=True)
+    OUT.print(f"{published.name}: {state}, {packed.summary(published, arrays)}", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -94,13 +94,15 @@ def examine_nodes(address: str | None, output: Path) -> "list[Examination]":
 
 
 def datasets_verdict(data_dir: Path | None) -> "Verdict":
+    from fedcome_ray import datasets
     from fedcome_ray.datasets import sources
-    from fedcome_ray.datasets.published import FACTS
     from fedcome_ray.health.verdicts import Verdict
 
     folder = sources.data_folder(data_dir)
-    states = {name: sources.state(name, folder) for name in FACTS}
-    words = ", ".join(f"{name} {state}" for name, state in states.items())
+    words = ", ".join(
+        f"{name} {sources.state(published, folder)}"
+        for name, published in datasets.with_files().items()
+    )
     return Verdict("good", "datasets", f"{words} (in {folder}); digits and synthetic need no files")
 
 

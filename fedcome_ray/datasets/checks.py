@@ -41,3 +41,7 @@ def check_clients(path: Path, name: str, clients: NDArray[np.int64], num_clients
             f"({len(without)} of {num_clients} clients are without); "
             f"number clients from 0 without gaps and give each training and test examples"
         )
+
+
+def damaged(path: Path, reason: str) -> DataError:
+    return DataError(f"{path} is damaged ({reason}); delete it and get it again")

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedcome_ray.datasets.configs import AnyDataset
+from fedcome_ray.datasets.dataset import DatasetSettings
 from fedcome_ray.datasets.population import Indices, Split
 from fedcome_ray.errors import DataError
 
@@ -55,7 +55,7 @@ def largest_classes(counts: Indices, shown: int = 5) -> str:
     return ", ".join(words + ["…"] * (len(labels) > shown))
 
 
-def title(config: AnyDataset) -> str:
+def title(config: DatasetSettings) -> str:
     """The dataset and its settings, on one line."""
     settings = config.model_dump(exclude={"dataset", "test_split", "seed"}, exclude_none=True)
     partition = settings.pop("partition", {})

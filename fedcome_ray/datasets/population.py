@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]
+Labels = NDArray[np.int64]
 Side = Literal["test", "train"]
 
 
@@ -19,7 +20,7 @@ class Examples(NamedTuple):
     """Labelled examples in the dataset's order."""
 
     x: NDArray[np.float32]  # [examples, ...features]
-    y: NDArray[np.int64]  # [examples]
+    y: Labels  # [examples]
 
 
 class Split(NamedTuple):

@@ -1,22 +1,51 @@
-"""What is known about the published datasets before any file is read."""
+"""What is known about a published dataset before any file is read."""
 
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcome_ray.datasets.download import Download
+from fedcome_ray.datasets.npz_files import AnyArray
+from fedcome_ray.datasets.population import Description
 
-class Facts(NamedTuple):
-    """Sizes and constants of a published dataset."""
 
+@dataclass(frozen=True)
+class Originals:
+    """The files that a dataset was published as; every function takes the data folder."""
+
+    are_present: Callable[[Path], bool]
+    read: Callable[[Path], dict[str, AnyArray]]
+    """Their arrays, named as in a file to be imported."""
+    how_to_get: Callable[[Path], list[str]]
+    """Lines for whoever lacks them."""
+    downloads: Callable[[Path], list[Download]] | None = None
+    """None where nobody offers them ready-made."""
+    are_imported: bool = False
+    """Whether they can be imported from any folder, as a file of arrays can."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """Sizes, constants and files of a published dataset of images."""
+
+    name: str
     feature_shape: tuple[int, int, int]  # channels, height, width
     num_classes: int
     num_train: int
     num_test: int
     mean: tuple[float, ...]  # of pixels in [0, 1], for each channel
     std: tuple[float, ...]
+    originals: Originals
     num_writers: int | None = None  # where each writer is a client
     sha256: str | None = None  # of the arrays, see `packed.fingerprint`
+
+    @property
+    def is_known_by_sizes_alone(self) -> bool:
+        """Whether other images of the same number would be taken for it."""
+        return self.sha256 is None and self.num_writers is None
 
     def normalise(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Pixels in [0, 1], minus the mean, over the standard deviation of their channel."""
@@ -25,44 +54,13 @@ class Facts(NamedTuple):
         x /= np.array(self.std, dtype=np.float32)[:, None, None]
         return x
 
+    def describe(self, num_train: int, num_test: int, num_clients: int) -> Description:
+        return Description(self.feature_shape, self.num_classes, num_train, num_test, num_clients)
 
-FACTS = {
-    "mnist": Facts(
-        feature_shape=(1, 28, 28),
-        num_classes=10,
-        num_train=60_000,
-        num_test=10_000,
-        mean=(0.1307,),
-        std=(0.3081,),
-        sha256="06b0d1f124c4e5fa796686ade41a9b778edacc8622f2195a352ef479ad44fc16",
-    ),
-    "cifar10": Facts(
-        feature_shape=(3, 32, 32),
-        num_classes=10,
-        num_train=50_000,
-        num_test=10_000,
-        mean=(0.4914, 0.4822, 0.4465),
-        std=(0.2023, 0.1994, 0.2010),
-        sha256="32e5966899bde482c0ef7d076bf69809b4b1488c806f657a814cfca4646ec493",
-    ),
-    # Without a checksum of its arrays; its original files have theirs, known to torchvision.
-    "cifar100": Facts(
-        feature_shape=(3, 32, 32),
-        num_classes=100,
-        num_train=50_000,
-        num_test=10_000,
-        mean=(0.5071, 0.4867, 0.4408),
-        std=(0.2675, 0.2565, 0.2761),
-    ),
-    # Which writers there are depends on LEAF's sampling: these are the numbers of the FedCOME
-    # paper, and the constants are MNIST's although the background is white, as there.
-    "femnist": Facts(
-        feature_shape=(1, 28, 28),
-        num_classes=62,
-        num_train=36_692,
-        num_test=4_178,
-        mean=(0.1307,),
-        std=(0.3081,),
-        num_writers=196,
-    ),
-}
+
+def how_to_download(name: str, files: Sequence[str], folder: Path) -> list[str]:
+    """For whoever lacks the files of a dataset that torchvision knows."""
+    return [
+        f"download: python -m fedcome_ray.data download {name}",
+        f"by hand:  put {', '.join(files)} into {folder}",
+    ]

@@ -4,12 +4,14 @@ https://arxiv.org/abs/1812.06127, section 5.1. As in the authors' code, `alpha` 
 standard deviations, and a client's weights and biases share their mean.
 """
 
-from typing import NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from fedcome_ray.datasets.configs import Synthetic
+from fedcome_ray.datasets.dataset import Dataset, DatasetSettings
 from fedcome_ray.datasets.population import (
     Description,
     Examples,
@@ -17,9 +19,25 @@ from fedcome_ray.datasets.population import (
     Population,
     split_in_order,
 )
-from fedcome_ray.numerics.randomness import Stream, generator
 
 BLOCK = 1024  # clients drawn together: bounds the memory for their models
+
+
+class Synthetic(DatasetSettings):
+    """Synthetic(alpha, beta) after FedProx: each client has its own softmax regression.
+
+    Clients differ in their models by `alpha` and in their inputs by `beta`.
+    """
+
+    dataset: Literal["synthetic"] = "synthetic"
+    alpha: NonNegativeFloat = 1.0
+    beta: NonNegativeFloat = 1.0
+    num_clients: PositiveInt = 100
+    examples_per_client: PositiveInt = 50
+    """Mean of the clients' training sizes, which follow a log-normal law."""
+    num_features: PositiveInt = 60
+    num_classes: PositiveInt = 10
+    seed: NonNegativeInt = 1
 
 
 class Sizes(NamedTuple):
@@ -29,9 +47,9 @@ class Sizes(NamedTuple):
     test: Indices
 
 
-def generate(config: Synthetic) -> Population:
+def generate(config: Synthetic, _data_dir: Path | None) -> Population:
     """Draw all clients, a block at a time."""
-    rng = generator(config.seed, Stream.DATA)
+    rng = _generator(config)
     sizes = draw_sizes(config, rng)
     sides = [split_in_order(_empty(int(own.sum()), config.num_features), own) for own in sizes]
     for start in range(0, config.num_clients, BLOCK):
@@ -45,6 +63,12 @@ def generate(config: Synthetic) -> Population:
     return Population(train, test, config.num_classes)
 
 
+def _generator(config: Synthetic) -> np.random.Generator:
+    from fedcome_ray.numerics.randomness import Stream, generator  # imports PyTorch
+
+    return generator(config.seed, Stream.DATA)
+
+
 def draw_sizes(config: Synthetic, rng: np.random.Generator) -> Sizes:
     """Log-normal training sizes of the wanted mean, and a fifth of that for testing."""
     sizes = rng.lognormal(0.0, 1.0, config.num_clients)
@@ -53,7 +77,7 @@ def draw_sizes(config: Synthetic, rng: np.random.Generator) -> Sizes:
 
 
 def describe(config: Synthetic) -> Description:
-    sizes = draw_sizes(config, generator(config.seed, Stream.DATA))
+    sizes = draw_sizes(config, _generator(config))
     totals = int(sizes.train.sum()), int(sizes.test.sum())
     return Description((config.num_features,), config.num_classes, *totals, config.num_clients)
 
@@ -103,3 +127,6 @@ def _empty(num_examples: int, num_features: int) -> Examples:
     return Examples(
         np.empty((num_examples, num_features), np.float32), np.empty(num_examples, np.int64)
     )
+
+
+DATASET = Dataset(config=Synthetic, build=generate, label="synthetic", describe=describe)

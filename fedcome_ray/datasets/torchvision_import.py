@@ -1,4 +1,4 @@
-"""Import torchvision beside a torch that it was not built for.
+"""Import torchvision, also beside a torch that it was not built for.
 
 Its wheels are built for CUDA. Beside a CPU torch their compiled operators cannot load, and
 `import torchvision` fails because nobody declared `torchvision::nms`. Declaring the two schemas
@@ -8,10 +8,8 @@ itself is left alone.
 
 from typing import Any
 
-import torch
-
 _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-_declared: list[torch.library.Library] = []  # a schema is withdrawn when its library is collected
+_declared: list[object] = []  # a schema is withdrawn when its library is collected
 
 
 def torchvision_datasets() -> Any:
@@ -21,6 +19,8 @@ def torchvision_datasets() -> Any:
     except RuntimeError as error:
         if "torchvision::nms does not exist" not in str(error):
             raise
+        import torch  # slow to import
+
         library = torch.library.Library("torchvision", "DEF")
         for operator in ("nms", "qnms"):
             library.define(f"{operator}{_SCHEMA}")

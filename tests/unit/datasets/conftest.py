@@ -4,17 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from fedcome_ray.datasets.published import FACTS
 from fedcome_ray.datasets.torchvision_import import torchvision_datasets
-from tests.unit.datasets.files import NUM_TEST, NUM_TRAIN, cifar_files
+from tests.unit.datasets.files import LEAF_TEST, LEAF_TRAIN, cifar_files, make_small, write_leaf
 
 
 @pytest.fixture
 def small_datasets(monkeypatch):
     """The published datasets are a few images each, so that no test needs the real ones."""
     for name in ("mnist", "cifar10", "cifar100"):
-        small = FACTS[name]._replace(num_train=NUM_TRAIN, num_test=NUM_TEST, sha256=None)
-        monkeypatch.setitem(FACTS, name, small)
+        make_small(monkeypatch, name)
 
 
 @pytest.fixture(params=["cifar10", "cifar100"])
@@ -26,6 +24,13 @@ def cifar(request, monkeypatch, small_datasets):
     monkeypatch.setattr(published, "train_list", sums[:-1])
     monkeypatch.setattr(published, "test_list", sums[-1:])
     return request.param, files
+
+
+@pytest.fixture
+def leaf_folder(tmp_path):
+    write_leaf(tmp_path / "femnist", "train", LEAF_TRAIN)
+    write_leaf(tmp_path / "femnist", "test", LEAF_TEST)
+    return tmp_path
 
 
 @pytest.fixture

@@ -6,24 +6,37 @@ import json
 import pickle
 import struct
 import tarfile
+from dataclasses import replace
 
 import numpy as np
 
-from fedcome_ray.datasets import originals
-from fedcome_ray.datasets.published import FACTS
+from fedcome_ray.datasets import REGISTRY, cifar10, cifar100, images, mnist
 
 NUM_TRAIN, NUM_TEST = 40, 20
+LAYOUTS = {"cifar10": cifar10.LAYOUT, "cifar100": cifar100.LAYOUT}
+LEAF_TRAIN = [{"f20": [1, 2, 3], "f03": [61]}, {"f11": [5, 6]}]
+LEAF_TEST = [{"f11": [7]}, {"f03": [8], "f20": [9, 10]}]
+
+
+def published(name):
+    return REGISTRY[name].published
+
+
+def make_small(monkeypatch, name, sha256=None):
+    real = REGISTRY[name]
+    published = replace(real.published, num_train=NUM_TRAIN, num_test=NUM_TEST, sha256=sha256)
+    monkeypatch.setitem(REGISTRY, name, images.dataset(real.config, published, real.label))
 
 
 def columns(name):
     """Random images, height, width, channel, with all the labels in turn."""
-    channels, height, width = FACTS[name].feature_shape
+    channels, height, width = published(name).feature_shape
     shape = (height, width, channels) if channels > 1 else (height, width)
     rng = np.random.default_rng(0)
     arrays = {}
     for side, count in (("train", NUM_TRAIN), ("test", NUM_TEST)):
         arrays[f"x_{side}"] = rng.integers(0, 256, (count, *shape), dtype=np.uint8)
-        arrays[f"y_{side}"] = (np.arange(count) % FACTS[name].num_classes).astype(np.uint8)
+        arrays[f"y_{side}"] = (np.arange(count) % published(name).num_classes).astype(np.uint8)
     return arrays
 
 
@@ -44,13 +57,13 @@ def write_mnist(folder, suffix=""):
     for key, array in columns("mnist").items():
         header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}i", *array.shape)
         content = header + array.tobytes()
-        path = folder / f"{originals.MNIST_FILES[key]}{suffix}"
+        path = folder / f"{mnist.FILES[key]}{suffix}"
         path.write_bytes(gzip.compress(content) if suffix else content)
 
 
 def cifar_files(name):
     """Pickled files, the training images in two of them."""
-    arrays, labels = columns(name), originals.CIFAR[name].labels
+    arrays, labels = columns(name), LAYOUTS[name].labels
     parts = {
         "data_batch_1": ("train", slice(25)),
         "data_batch_2": ("train", slice(25, None)),
@@ -102,3 +115,9 @@ def write_leaf(folder, side, shards):
         path.write_text(
             json.dumps({"users": list(users), "num_samples": sizes, "user_data": users})
         )
+
+
+def assert_are(arrays, expected):
+    for side, part in zip(("train", "test"), arrays, strict=True):
+        assert np.array_equal(part.x, channels_first(expected[f"x_{side}"]))
+        assert np.array_equal(part.y, expected[f"y_{side}"])

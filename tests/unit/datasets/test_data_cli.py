@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedcome_ray import datasets
 from fedcome_ray.data import main
-from fedcome_ray.datasets import overview, packed
+from fedcome_ray.datasets import packed
 from fedcome_ray.datasets.torchvision_import import torchvision_datasets
-from tests.unit.datasets.files import columns, femnist_columns, write_leaf, write_mnist
+from tests.unit.datasets.files import columns, femnist_columns, published, write_leaf, write_mnist
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
@@ -40,6 +41,13 @@ def test_list_says_what_is_there(folder, small_datasets, capsys):
     assert states["mnist"] == "original"
     assert states["cifar10"] == "missing"
     assert states["digits"] == "none"
+    assert len(states) == 6
+
+
+def test_import_says_where_no_checksum_is_known(folder, small_datasets, capsys):
+    np.savez(folder / "mine.npz", **columns("cifar100"))
+    assert main(["import", "cifar100", "--from", "mine.npz"]) == 0
+    assert "cifar100: the sizes are right; no checksum" in capsys.readouterr().out
 
 
 def test_import_packs_arrays_and_verify_reads_them(folder, small_datasets, capsys):
@@ -54,7 +62,7 @@ def test_verify_names_all_that_is_damaged(folder, small_datasets, capsys):
         np.savez(folder / "mine.npz", **columns(name))
         assert main(["import", name, "--from", "mine.npz"]) == 0
     for name in ("mnist", "cifar100"):
-        packed.pack_path(name, folder).write_bytes(b"PK")
+        packed.pack_path(published(name), folder).write_bytes(b"PK")
     assert main(["verify"]) == 2
     said = capsys.readouterr()
     assert "cifar10: good" in said.out
@@ -81,7 +89,7 @@ def test_import_says_how_many_writers_there_are(folder, capsys):
 def test_verify_packs_original_files(folder, small_datasets):
     write_mnist(folder)
     assert main(["verify", "mnist"]) == 0
-    assert packed.pack_path("mnist", folder).is_file()
+    assert packed.pack_path(published("mnist"), folder).is_file()
 
 
 def test_download_gets_and_packs_the_files(folder, small_datasets, monkeypatch, capsys):
@@ -97,7 +105,7 @@ def test_download_gets_and_packs_the_files(folder, small_datasets, monkeypatch, 
         assert main(["download", "mnist", "--data-dir", "here"]) == 0
         server.shutdown()
     assert "mnist: ready in here, 40 training" in capsys.readouterr().out
-    assert packed.pack_path("mnist", folder / "here").is_file()
+    assert packed.pack_path(published("mnist"), folder / "here").is_file()
 
 
 def test_download_leaves_alone_what_is_packed(folder, small_datasets, capsys):
@@ -114,6 +122,13 @@ def test_show_prints_and_draws_a_partition(folder, capsys):
     assert "and 10 more clients" in out
     assert "heterogeneity index" in out
     assert (folder / "digits.png").read_bytes().startswith(PNG)
+
+
+def test_the_picture_of_a_users_dataset_is_named_after_its_file(folder):
+    (folder / "inside").mkdir()
+    np.savez(folder / "inside" / "mine.npz", **femnist_columns())
+    assert main(["show", "npz:inside/mine.npz"]) == 0
+    assert (folder / "mine.png").read_bytes().startswith(PNG)
 
 
 def test_show_takes_a_users_dataset(folder, capsys):
@@ -141,8 +156,27 @@ def test_show_takes_a_users_dataset(folder, capsys):
 def test_what_cannot_be_done_is_said_in_one_message_with_exit_code_2(capsys, arguments, message):
     assert main(arguments) == 2
     captured = capsys.readouterr()
+    assert captured.err.startswith("error: ")
     assert message in captured.err
     assert "Traceback" not in captured.err
+
+
+def test_an_interruption_says_how_to_go_on_with_exit_code_1(monkeypatch, capsys):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(datasets, "load", interrupt)
+    assert main(["show", "digits"]) == 1
+    assert capsys.readouterr().err == "interrupted; the same command goes on\n"
+
+
+def test_a_failure_of_the_machine_has_exit_code_1(monkeypatch, capsys):
+    def fail(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(datasets, "load", fail)
+    assert main(["show", "digits"]) == 1
+    assert capsys.readouterr().err == "failed: no space left\n"
 
 
 def test_help_answers_without_loading_torch():
@@ -158,13 +192,3 @@ def test_help_answers_without_loading_torch():
     )
     assert "examples:" in out.stdout
     assert json.loads(out.stdout.splitlines()[-1]) is False
-
-
-def test_alike_clients_have_heterogeneity_0_and_disjoint_ones_almost_1():
-    assert overview.heterogeneity(np.full((5, 10), 3)) == 0
-    assert overview.heterogeneity(np.eye(100, dtype=int) * 7) == pytest.approx(0.99)
-
-
-def test_two_of_ten_classes_have_heterogeneity_four_fifths():
-    counts = np.kron(np.eye(5, dtype=int), [[4, 4]])
-    assert overview.heterogeneity(counts) == pytest.approx(0.8)

@@ -5,7 +5,6 @@ import pytest
 
 from fedcome_ray import datasets
 from fedcome_ray.datasets import npz_files, packed, sources
-from fedcome_ray.datasets.published import FACTS
 from fedcome_ray.errors import DataError
 from tests.unit.datasets.files import (
     NUM_TEST,
@@ -13,6 +12,7 @@ from tests.unit.datasets.files import (
     channels_first,
     columns,
     femnist_columns,
+    published,
     write_mnist,
 )
 
@@ -20,7 +20,7 @@ from tests.unit.datasets.files import (
 @pytest.fixture
 def packed_mnist(tmp_path, small_datasets):
     write_mnist(tmp_path)
-    sources.open_arrays("mnist", tmp_path)
+    sources.open_arrays(published("mnist"), tmp_path)
     return tmp_path
 
 
@@ -30,7 +30,7 @@ def write_npz(path, arrays):
 
 
 def test_packed_pixels_are_mapped_bytes_equal_to_the_original(packed_mnist):
-    arrays = packed.load("mnist", packed_mnist)
+    arrays = packed.load(published("mnist"), packed_mnist)
     assert isinstance(arrays.train.x, np.memmap)
     assert arrays.train.x.dtype == np.uint8
     assert np.array_equal(arrays.train.x[:, 0], columns("mnist")["x_train"])
@@ -41,7 +41,7 @@ def test_the_packed_file_is_enough(packed_mnist):
     for path in packed_mnist.glob("*ubyte"):
         path.unlink()
     population = datasets.load(datasets.Mnist(num_clients=10), packed_mnist)
-    wanted = FACTS["mnist"].normalise(channels_first(columns("mnist")["x_train"]))
+    wanted = published("mnist").normalise(channels_first(columns("mnist")["x_train"]))
     assert np.array_equal(population.train.examples.x, wanted)
 
 
@@ -54,14 +54,14 @@ def test_partitions_of_one_dataset_share_their_examples(packed_mnist):
 
 
 def test_the_packed_file_is_not_written_again(packed_mnist):
-    path = packed.pack_path("mnist", packed_mnist)
+    path = packed.pack_path(published("mnist"), packed_mnist)
     before = path.stat()
-    sources.open_arrays("mnist", packed_mnist)
+    sources.open_arrays(published("mnist"), packed_mnist)
     assert path.stat().st_ino == before.st_ino
 
 
 def test_pixels_are_normalised_per_channel():
-    facts = FACTS["cifar10"]
+    facts = published("cifar10")
     pixels = np.arange(2 * 3 * 32 * 32, dtype=np.uint32).reshape(2, 3, 32, 32).astype(np.uint8)
     x = facts.normalise(pixels)
     assert x.dtype == np.float32
@@ -72,7 +72,7 @@ def test_pixels_are_normalised_per_channel():
 
 @pytest.mark.parametrize("kept", [0, 100, 0.5, -1])
 def test_a_truncated_packed_file_is_noticed(packed_mnist, kept):
-    path = packed.pack_path("mnist", packed_mnist)
+    path = packed.pack_path(published("mnist"), packed_mnist)
     content = path.read_bytes()
     path.write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
     with pytest.raises(DataError, match=r"mnist-v1.npz is damaged[\s\S]*delete"):
@@ -80,14 +80,14 @@ def test_a_truncated_packed_file_is_noticed(packed_mnist, kept):
 
 
 def test_verify_notices_a_single_changed_pixel(packed_mnist):
-    path = packed.pack_path("mnist", packed_mnist)
+    path = packed.pack_path(published("mnist"), packed_mnist)
     with path.open("r+b") as file:
         file.seek(path.stat().st_size // 3)
         byte = file.read(1)[0]
         file.seek(-1, 1)
         file.write(bytes([byte ^ 1]))
     with pytest.raises(DataError, match="wrong checksum of x_train"):
-        packed.verify("mnist", packed_mnist)
+        packed.verify(published("mnist"), packed_mnist)
 
 
 def test_a_folder_that_cannot_be_written_is_used_without_a_packed_file(
@@ -95,18 +95,18 @@ def test_a_folder_that_cannot_be_written_is_used_without_a_packed_file(
 ):
     write_mnist(tmp_path)
     (tmp_path / "packed").write_text("in the way of the folder")
-    arrays = sources.open_arrays("mnist", tmp_path)
+    arrays = sources.open_arrays(published("mnist"), tmp_path)
     assert np.array_equal(arrays.train.x[:, 0], columns("mnist")["x_train"])
     assert "decoded at every start" in caplog.text
 
 
 def test_readers_and_writers_at_once_always_find_a_whole_file(tmp_path, small_datasets):
-    arrays = packed.checked("mnist", columns("mnist"), tmp_path)
-    path = packed.save("mnist", arrays, tmp_path)
+    arrays = packed.checked(published("mnist"), columns("mnist"), tmp_path)
+    path = packed.save(published("mnist"), arrays, tmp_path)
     with ThreadPoolExecutor(2) as pool:
-        writes = [pool.submit(packed.save, "mnist", arrays, tmp_path) for _ in range(60)]
+        writes = [pool.submit(packed.save, published("mnist"), arrays, tmp_path) for _ in range(60)]
         while not all(write.done() for write in writes):
-            packed.verify("mnist", tmp_path)
+            packed.verify(published("mnist"), tmp_path)
     assert {write.result() for write in writes} == {path}
     assert list(path.parent.iterdir()) == [path]
 
@@ -120,24 +120,27 @@ def test_arrays_are_imported_in_any_usual_layout(tmp_path, small_datasets, name,
             arrays[side] = channels_first(arrays[side])
         if layout == "flat":
             arrays[side] = arrays[side].reshape(len(arrays[side]), -1)
-    sources.import_arrays(name, write_npz(tmp_path / "mine.npz", arrays), tmp_path)
+    sources.import_arrays(published(name), write_npz(tmp_path / "mine.npz", arrays), tmp_path)
     assert np.array_equal(
-        packed.load(name, tmp_path).train.x, channels_first(columns(name)["x_train"])
+        packed.load(published(name), tmp_path).train.x, channels_first(columns(name)["x_train"])
     )
 
 
 def test_a_packed_file_can_be_imported_elsewhere(packed_mnist, tmp_path):
     elsewhere = tmp_path / "elsewhere"
-    sources.import_arrays("mnist", packed.pack_path("mnist", packed_mnist), elsewhere)
+    sources.import_arrays(
+        published("mnist"), packed.pack_path(published("mnist"), packed_mnist), elsewhere
+    )
     assert np.array_equal(
-        packed.load("mnist", elsewhere).train.x, packed.load("mnist", packed_mnist).train.x
+        packed.load(published("mnist"), elsewhere).train.x,
+        packed.load(published("mnist"), packed_mnist).train.x,
     )
 
 
 def test_imported_writers_are_sorted_by_id(tmp_path):
     arrays = {**femnist_columns(3), "writers": np.array(["f20", "f03", "f11"])}
-    sources.import_arrays("femnist", write_npz(tmp_path / "mine.npz", arrays), tmp_path)
-    side = packed.load("femnist", tmp_path).train
+    sources.import_arrays(published("femnist"), write_npz(tmp_path / "mine.npz", arrays), tmp_path)
+    side = packed.load(published("femnist"), tmp_path).train
     assert np.array_equal(side.clients, np.sort(side.clients))
     for place, client in enumerate([1, 2, 0]):  # f03, f11, f20
         wanted = arrays["x_train"][arrays["client_train"] == client]
@@ -162,9 +165,9 @@ def test_imported_writers_are_sorted_by_id(tmp_path):
 def test_arrays_that_are_not_the_dataset_are_refused(tmp_path, small_datasets, changes, message):
     path = write_npz(tmp_path / "mine.npz", {**columns("mnist"), **changes})
     with pytest.raises(DataError, match=message) as error:
-        sources.import_arrays("mnist", path, tmp_path)
+        sources.import_arrays(published("mnist"), path, tmp_path)
     assert str(path) in str(error.value)
-    assert not packed.pack_path("mnist", tmp_path).exists()
+    assert not packed.pack_path(published("mnist"), tmp_path).exists()
 
 
 @pytest.mark.parametrize(
@@ -180,13 +183,13 @@ def test_arrays_that_are_not_the_dataset_are_refused(tmp_path, small_datasets, c
 def test_writers_without_examples_are_refused(tmp_path, changes, message):
     path = write_npz(tmp_path / "mine.npz", {**femnist_columns(4), **changes})
     with pytest.raises(DataError, match=message):
-        sources.import_arrays("femnist", path, tmp_path)
+        sources.import_arrays(published("femnist"), path, tmp_path)
 
 
 def test_missing_arrays_are_named(tmp_path):
     path = write_npz(tmp_path / "mine.npz", columns("femnist"))
     with pytest.raises(DataError, match="lacks the arrays client_test, client_train"):
-        sources.import_arrays("femnist", path, tmp_path)
+        sources.import_arrays(published("femnist"), path, tmp_path)
 
 
 def test_pickled_arrays_are_never_opened(tmp_path):
@@ -207,8 +210,8 @@ def test_a_full_or_missing_disk_is_reported(tmp_path):
 @pytest.mark.parametrize("name", ["cifar10", "femnist"])
 def test_real_arrays_are_imported_and_load_equally(real_data, tmp_path, name):
     origin = real_data / f"{name}.npz"
-    sources.import_arrays(name, origin, tmp_path)
-    side = packed.verify(name, tmp_path).test
+    sources.import_arrays(published(name), origin, tmp_path)
+    side = packed.verify(published(name), tmp_path).test
     with np.load(origin) as file:
         assert side.y.sum() == file["y_test"].sum(dtype=np.int64)
         if name == "cifar10":

@@ -3,13 +3,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedcome_ray.datasets.partition import (
+from fedcome_ray.datasets.partitions import (
     ClassesPerClient,
     Dirichlet,
     Iid,
     Iid5,
     Ring2,
-    Shards,
+    SortedShards,
     label_matched,
     partition,
 )
@@ -22,7 +22,7 @@ populations = st.tuples(
 )
 configs = st.one_of(
     st.builds(ClassesPerClient, classes=st.integers(1, 3)),
-    st.builds(Shards, per_client=st.integers(1, 3)),
+    st.builds(SortedShards, per_client=st.integers(1, 3)),
     st.builds(Dirichlet, alpha=st.floats(0.01, 100)),
     st.builds(Iid),
 )
