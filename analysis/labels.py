@@ -5,8 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.scores import FAIRNESS
 from fedcome_ray.methods import PAPER
+
+from .scores import FAIRNESS
 
 METHODS = {
     "fedavg": "FedAvg",

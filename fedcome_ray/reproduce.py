@@ -106,11 +106,13 @@ def run_grids(requests: "list[Request]", address: str | None, out: "Console") ->
 
 
 def write_report(request: "Request", out: "Console") -> int:
-    from analysis.__main__ import main as analyse
+    from fedcome_ray import report
 
     out.rule("report")
     folder = str(request.output / "analysis")
-    return analyse(["--grid", "all", "--tracking-uri", request.tracking_uri, "--output", folder])
+    return report.main(
+        ["--grid", "all", "--tracking-uri", request.tracking_uri, "--output", folder]
+    )
 
 
 if __name__ == "__main__":
