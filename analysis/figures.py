@@ -276,15 +276,14 @@ def time_breakdown(study: Study) -> Figure | None:
     keys = ["method.name"]
     if study.layout.column == "data.num_clients":
         keys.append("data.num_clients")
-    columns = [name for name in map(metrics.of_seconds, PHASES) if name in warm]
+    columns = {p: name for p in PHASES if (name := metrics.of_seconds(p)) in warm}
     if warm.empty or not columns:
         return None
-    means = warm.groupby(keys)[columns].mean().fillna(0.0).reset_index()
+    means = warm.groupby(keys)[list(columns.values())].mean().fillna(0.0).reset_index()
     rows = [row for _, row in labels.in_order(means, keys).iterrows()]
     figure, axes = _subplots(1, height=0.8 + 0.22 * len(rows))
     start = np.zeros(len(rows))
-    for column in columns:
-        phase = column.removeprefix("seconds/")
+    for phase, column in columns.items():
         seconds = np.array([float(row[column]) for row in rows])
         axes[0].barh(range(len(rows)), seconds, left=start, color=PHASES[phase], label=phase)
         start += seconds

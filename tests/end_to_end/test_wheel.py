@@ -84,6 +84,8 @@ def test_every_command_is_installed_and_explains_itself(
     assert answer.stdout.startswith("usage: ")
 
 
+# MLflow's own use of SQLAlchemy.
+@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
 def test_the_installed_analysis_draws_a_report(site: Path, tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'mlflow.db'}"
     client = MlflowClient(store)
