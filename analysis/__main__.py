@@ -1,4 +1,7 @@
-"""Draw tables, figures, claims and a report: `python -m analysis --grid NAME`."""
+"""Draw tables, figures, claims and a report: `python -m fedcome_ray.report --grid NAME`.
+
+In a checkout, `python -m analysis` is the same.
+"""
 
 import argparse
 import sys
@@ -9,10 +12,10 @@ from fedcome_ray.console import exits, paths
 FORMATS = ("md", "csv", "tex", "html")
 EXAMPLES = """\
 examples:
-  python -m analysis --grid all
-  python -m analysis --grid partial_participation --format md,tex
-  python -m analysis --grid all --tracking-uri http://127.0.0.1:5000 --output report
-  python -m analysis --grid sensitivity --profile paper --at best
+  python -m fedcome_ray.report --grid all
+  python -m fedcome_ray.report --grid partial_participation --format md,tex
+  python -m fedcome_ray.report --grid all --tracking-uri http://127.0.0.1:5000 --output report
+  python -m fedcome_ray.report --grid sensitivity --profile paper --at best
 
 exit codes: 0 written, 2 the request was wrong or the store cannot be read
 """
@@ -25,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m analysis",
+        prog="python -m fedcome_ray.report",
         description="The paper's tables and figures beside ours, and a verdict on its claims, "
         "drawn from what MLflow holds.",
         epilog=EXAMPLES,
@@ -80,7 +83,7 @@ def _formats(text: str) -> tuple[str, ...]:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from analysis import publish, results  # pandas and MLflow take seconds to import
+    from . import publish, results  # pandas and MLflow take seconds to import
 
     uri = paths.tracking_uri(args.tracking_uri, Path("results").absolute())
     client = results.connect(uri)

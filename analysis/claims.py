@@ -14,10 +14,12 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from analysis import labels, scores
-from analysis.study import Study
-from analysis.tables import TextTable, paper_table
+from fedcome_ray import metrics
 from fedcome_ray.methods import PAPER
+
+from . import labels, scores
+from .study import Study
+from .tables import TextTable, paper_table
 
 Verdict = Literal["reproduced", "not reproduced", "not enough runs"]
 FEWEST_SEEDS = 3  # the paper's number of runs
@@ -45,7 +47,6 @@ class Comparison(NamedTuple):
 class Claim(NamedTuple):
     name: str
     text: str
-    grid: str
     compare: Callable[[Study], Iterable[Comparison]]
     about_every_run: bool = False
 
@@ -65,19 +66,16 @@ class Part(NamedTuple):
 
 class Finding(NamedTuple):
     claim: Claim
+    grid: str
     verdict: Verdict
     reason: str
     parts: list[Part]
 
 
-def check(studies: Mapping[str, Study]) -> list[Finding]:
-    """A finding for every claim, also for those whose grid has not been run."""
-    return [_check(claim, studies.get(claim.grid)) for claim in CLAIMS]
-
-
-def _check(claim: Claim, study: Study | None) -> Finding:
+def check(claim: Claim, grid: str, study: Study | None) -> Finding:
+    """Without a study the grid has not been run."""
     if study is None:
-        return Finding(claim, "not enough runs", f"grid {claim.grid} has not been run", [])
+        return Finding(claim, grid, "not enough runs", f"grid {grid} has not been run", [])
     parts = [decide(comparison, claim) for comparison in claim.compare(study)]
     there = [part for part in parts if part.seeds]
     missing = len(parts) - len(there)
@@ -89,7 +87,8 @@ def _check(claim: Claim, study: Study | None) -> Finding:
         reasons.append(f"{missing} not run")
     if study.profile == "quick":
         reasons.append("quick is not the paper's data")
-    return Finding(claim, _conjunction(parts, study.profile), ", ".join(reasons), parts)
+    verdict = _conjunction(parts, study.profile)
+    return Finding(claim, grid, verdict, ", ".join(reasons), parts)
 
 
 def _conjunction(parts: list[Part], profile: str) -> Verdict:
@@ -190,7 +189,7 @@ def sooner(study: Study) -> Iterator[Comparison]:
         for seed, own in here.groupby("seed"):
             fedavg, fedcome = (own[own["method.name"] == name] for name in ("fedavg", "fedcome"))
             if len(fedavg) and len(fedcome):
-                target = scores.evaluated(fedavg).sort_values("round")["accuracy/test"].iloc[-1]
+                target = scores.evaluated(fedavg).sort_values("round")[metrics.ACCURACY].iloc[-1]
                 saved[seed] = _rounds_to(fedavg, target) - _rounds_to(fedcome, target)
                 runs += [fedavg["run_id"].iloc[0], fedcome["run_id"].iloc[0]]
         where = f"{labels.value('data.dataset', dataset)}: rounds saved"
@@ -206,7 +205,7 @@ def _rounds_to(trial: pd.DataFrame, target: float) -> float:
 
 def stable(study: Study) -> Iterator[Comparison]:
     """How far the range of a complete table stays below the paper's."""
-    paper = paper_table("sensitivity")
+    paper = paper_table(study.grid)
     assert paper is not None
     papers_range = paper["paper"].max() - paper["paper"].min()
     scored = _accuracy(study).dropna(subset="value")
@@ -267,9 +266,9 @@ def sharper(study: Study) -> Iterator[Comparison]:
 
 def no_conflict_left(study: Study) -> Iterator[Comparison]:
     own = _with(study.finished, {"method.name": "fedcome"})
-    if "conflicts/after" in own:
-        own = own.dropna(subset="conflicts/after")
-        most = own.groupby("seed")["conflicts/after"].max()
+    if metrics.CONFLICTS_AFTER in own:
+        own = own.dropna(subset=metrics.CONFLICTS_AFTER)
+        most = own.groupby("seed")[metrics.CONFLICTS_AFTER].max()
         yield Comparison("− most conflicts left in a round", -most, list(own["run_id"].unique()))
 
 
@@ -307,113 +306,9 @@ def _name(method: str) -> str:
     return labels.value("method.name", method)
 
 
-CLAIMS = [
-    Claim(
-        "best-full",
-        "FedCOME has the best accuracy on MNIST, CIFAR-10 and CIFAR-100 with full participation.",
-        "full_participation",
-        best_method("fedcome", "data.dataset", "mnist", "cifar10", "cifar100"),
-    ),
-    Claim(
-        "femnist-feddc",
-        "On FEMNIST, FedDC is ahead of all, FedCOME included.",
-        "full_participation",
-        best_method("feddc", "data.dataset", "femnist"),
-    ),
-    Claim(
-        "sooner",
-        "FedCOME needs fewer rounds than FedAvg to the accuracy that FedAvg ends with.",
-        "full_participation",
-        sooner,
-    ),
-    Claim(
-        "best-heterogeneous",
-        "FedCOME is best with 2 and with 3 classes per client.",
-        "heterogeneity",
-        best_method("fedcome", "data.partition.classes", 2, 3),
-    ),
-    Claim(
-        "feddyn-4-classes",
-        "With 4 classes per client, FedDyn is best.",
-        "heterogeneity",
-        best_method("feddyn", "data.partition.classes", 4),
-    ),
-    Claim(
-        "sampler-gain",
-        "The similarity sampler improves every method at every share of participation.",
-        "partial_participation",
-        sampler_gain,
-    ),
-    Claim(
-        "sampler-gain-shrinks",
-        "FedCOME gains most from the sampler when few clients take part.",
-        "partial_participation",
-        gain_shrinks,
-    ),
-    Claim(
-        "best-partial",
-        "FedCOME with the sampler is best at every share of participation.",
-        "partial_participation",
-        best_method("fedcome", "participation", 0.1, 0.2, 0.3, 0.4, sampler="similarity"),
-    ),
-    Claim(
-        "stable",
-        "FedCOME is stable in α and μ: the cells of the table differ no more than in the paper.",
-        "sensitivity",
-        stable,
-        about_every_run=True,
-    ),
-    Claim(
-        "loss-ends-lower",
-        "With full participation every client's loss ends lower than it began.",
-        "client_loss",
-        falls(at_every_step=False),
-        about_every_run=True,
-    ),
-    Claim(
-        "loss-never-rises",
-        "With full participation no client's loss rises in any round.",
-        "client_loss",
-        falls(at_every_step=True),
-        about_every_run=True,
-    ),
-    Claim(
-        "sampler-smooths",
-        "With 20 % of the clients, the sampler lets fewer losses rise than random cohorts.",
-        "client_loss",
-        smoother_with_sampler,
-    ),
-    Claim(
-        "sharper",
-        "Client accuracies differ less under FedCOME than under FedFV.",
-        "fairness",
-        sharper,
-    ),
-    Claim(
-        "no-conflict-left",
-        "After the consensus no two updates of a cohort are in conflict.",
-        "full_participation",
-        no_conflict_left,
-        about_every_run=True,
-    ),
-    Claim(
-        "not-only-longer",
-        "Control: FedCOME is ahead of FedAvg with a longer step, whatever the server rate.",
-        "controls",
-        beats_longer_steps,
-    ),
-    Claim(
-        "equal-length",
-        "Control: FedCOME cut to FedAvg's length is still ahead of FedAvg.",
-        "controls",
-        beats_at_equal_length,
-    ),
-]
-
-
 def as_table(findings: Iterable[Finding]) -> TextTable:
     rows = [
-        {"claim": f.claim.text, "verdict": f.verdict, "why": f.reason, "grid": f.claim.grid}
+        {"claim": f.claim.text, "verdict": f.verdict, "why": f.reason, "grid": f.grid}
         for f in findings
     ]
     return TextTable("claims", "Claims of the paper", "", pd.DataFrame(rows))

@@ -2,8 +2,8 @@
 
 import pandas as pd
 
-from analysis import labels, scores
-from analysis.study import Study
+from . import labels, scores
+from .study import Study
 
 
 def curves(study: Study, metric: str) -> pd.DataFrame:

@@ -4,7 +4,7 @@ A function returns None where the store does not hold what the figure shows.
 """
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
@@ -14,10 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from analysis import labels, scores, style
-from analysis.curves import curves
-from analysis.study import Study
-from analysis.tables import paper_table
+from fedcome_ray import metrics
+
+from . import labels, scores, style
+from .curves import curves
+from .study import Study
+from .tables import paper_table
 
 WIDTH = 7.0  # inches: the text width of a two-column page
 COLUMNS = 4  # of small multiples
@@ -41,19 +43,32 @@ RC: dict[Any, Any] = {
 }
 
 
+class Plot(NamedTuple):
+    """A kind of figure."""
+
+    name: str
+    make: Callable[[Study], Figure | None]
+    caption: str
+    metrics: tuple[str, ...] = ()
+    """Those that it shows of a round."""
+
+
 class Drawing(NamedTuple):
+    """A plot of a study."""
+
     name: str
     caption: str
     figure: Figure
+    metrics: tuple[str, ...]
 
 
-def draw(study: Study) -> Iterator[Drawing]:
-    """All figures for which the study has data."""
+def draw(study: Study, plots: Iterable[Plot]) -> Iterator[Drawing]:
+    """The plots for which the study has data."""
     with mpl.rc_context(RC):
-        for name, (make, caption) in FIGURES.items():
-            figure = make(study)
+        for plot in plots:
+            figure = plot.make(study)
             if figure is not None:
-                yield Drawing(f"{study.grid}_{name}", caption, figure)
+                yield Drawing(f"{study.grid}_{plot.name}", plot.caption, figure, plot.metrics)
 
 
 def as_bytes(figure: Figure, kind: str) -> bytes:
@@ -65,7 +80,7 @@ def as_bytes(figure: Figure, kind: str) -> bytes:
 
 
 def convergence(study: Study) -> Figure | None:
-    table = curves(study, "accuracy/test")
+    table = curves(study, metrics.ACCURACY)
     if table.empty or table["round"].nunique() < 2 or _num_curves(table) > MOST_CURVES:
         return None
     return _panels(table, "test accuracy, %")
@@ -73,7 +88,7 @@ def convergence(study: Study) -> Figure | None:
 
 def rounds_to_target(study: Study) -> Figure | None:
     """The target of a panel is the accuracy that FedAvg ends with."""
-    table = curves(study, "accuracy/test")
+    table = curves(study, metrics.ACCURACY)
     is_by_method = study.layout.curve == ["method.name"]
     if not is_by_method or "fedavg" not in set(table["method"]) or table["round"].nunique() < 2:
         return None
@@ -111,7 +126,7 @@ def conflicts(study: Study) -> Figure | None:
     """FedCOME's conflicting pairs and the length of its step, over rounds, for each panel."""
     before, after, ratio = (
         _of_fedcome(curves(study, m))
-        for m in ("conflicts/before", "conflicts/after", "server/step_ratio")
+        for m in (metrics.CONFLICTS_BEFORE, metrics.CONFLICTS_AFTER, metrics.STEP_RATIO)
     )
     if before.empty or before.groupby(["panel", "label"]).ngroups > MOST_CURVES:
         return None
@@ -131,7 +146,7 @@ def conflicts(study: Study) -> Figure | None:
 
 
 def opposed(study: Study) -> Figure | None:
-    table = curves(study, "conflicts/opposed")
+    table = curves(study, metrics.OPPOSED)
     if table.empty or _num_curves(table) > MOST_CURVES:
         return None
     return _panels(table, "clients opposed to the step")
@@ -139,7 +154,7 @@ def opposed(study: Study) -> Figure | None:
 
 def client_loss(study: Study) -> Figure | None:
     """Every client's loss, one seed; the bold line is the mean."""
-    if study.grid != "client_loss" or study.clients.empty:
+    if study.clients.empty:
         return None
     metric = scores.loss_metric(study.clients)
     trials = scores.trials(study.finished)
@@ -162,7 +177,7 @@ def client_loss(study: Study) -> Figure | None:
 
 
 def accuracy_histograms(study: Study) -> Figure | None:
-    if study.grid != "fairness" or study.clients.empty:
+    if study.clients.empty:
         return None
     last = study.clients.groupby("run_id")["round"].transform("max") == study.clients["round"]
     final = study.clients[last].merge(scores.trials(study.finished), on="run_id")
@@ -198,10 +213,8 @@ def _histogram(axis: Axes, panel: pd.DataFrame) -> None:
 
 
 def sensitivity(study: Study) -> Figure | None:
-    if study.grid != "sensitivity":
-        return None
     ours = scores.score(study.frame, scores.ACCURACY["last"]).dropna(subset="value")
-    paper = paper_table("sensitivity")
+    paper = paper_table(study.grid)
     if ours.empty or paper is None:
         return None
     dataset = ", ".join(labels.value("data.dataset", d) for d in ours["data.dataset"].unique())
@@ -263,15 +276,14 @@ def time_breakdown(study: Study) -> Figure | None:
     keys = ["method.name"]
     if study.layout.column == "data.num_clients":
         keys.append("data.num_clients")
-    columns = [f"seconds/{phase}" for phase in PHASES if f"seconds/{phase}" in warm]
+    columns = {p: name for p in PHASES if (name := metrics.of_seconds(p)) in warm}
     if warm.empty or not columns:
         return None
-    means = warm.groupby(keys)[columns].mean().fillna(0.0).reset_index()
+    means = warm.groupby(keys)[list(columns.values())].mean().fillna(0.0).reset_index()
     rows = [row for _, row in labels.in_order(means, keys).iterrows()]
     figure, axes = _subplots(1, height=0.8 + 0.22 * len(rows))
     start = np.zeros(len(rows))
-    for column in columns:
-        phase = column.removeprefix("seconds/")
+    for phase, column in columns.items():
         seconds = np.array([float(row[column]) for row in rows])
         axes[0].barh(range(len(rows)), seconds, left=start, color=PHASES[phase], label=phase)
         start += seconds
@@ -283,38 +295,59 @@ def time_breakdown(study: Study) -> Figure | None:
     return figure
 
 
-FIGURES: dict[str, tuple[Callable[[Study], Figure | None], str]] = {
-    "convergence": (
-        convergence,
-        "Test accuracy over rounds; lines are means over seeds, bands ± one sample standard "
-        "deviation.",
-    ),
-    "rounds_to_target": (
-        rounds_to_target,
-        "Rounds until the mean test accuracy first reaches what FedAvg ends with.",
-    ),
-    "sensitivity": (sensitivity, "Test accuracy of FedCOME over the sampler's memory and share."),
-    "client_loss": (
-        client_loss,
-        "Loss of every client over rounds for one seed; black is the mean. The titles say how many "
-        "of the steps from round to round and client to client go up.",
-    ),
-    "accuracy": (
-        accuracy_histograms,
-        "Distribution of the clients' test accuracy after the last round, all seeds.",
-    ),
-    "conflicts": (
-        conflicts,
-        "What the consensus does in FedCOME: pairs of updates in conflict before and after it, and "
-        "the length of the server's step relative to FedAvg's.",
-    ),
-    "opposed": (opposed, "Clients whose update points away from the server's step."),
-    "similarity": (
-        similarity,
-        "The similarity table that the sampler has learned, clients ordered by their classes.",
-    ),
-    "time": (time_breakdown, "Where the time of a round goes, mean over rounds and trials."),
-}
+CONVERGENCE = Plot(
+    "convergence",
+    convergence,
+    "Test accuracy over rounds; lines are means over seeds, bands ± one sample standard deviation.",
+    (metrics.ACCURACY,),
+)
+ROUNDS_TO_TARGET = Plot(
+    "rounds_to_target",
+    rounds_to_target,
+    "Rounds until the mean test accuracy first reaches what FedAvg ends with.",
+    (metrics.ACCURACY,),
+)
+SENSITIVITY = Plot(
+    "sensitivity",
+    sensitivity,
+    "Test accuracy of FedCOME over the sampler's memory and share.",
+    (metrics.ACCURACY,),
+)
+CLIENT_LOSS = Plot(
+    "client_loss",
+    client_loss,
+    "Loss of every client over rounds for one seed; black is the mean. The titles say how many of "
+    "the steps from round to round and client to client go up.",
+)
+CLIENT_ACCURACY = Plot(
+    "accuracy",
+    accuracy_histograms,
+    "Distribution of the clients' test accuracy after the last round, all seeds.",
+)
+CONFLICTS = Plot(
+    "conflicts",
+    conflicts,
+    "What the consensus does in FedCOME: pairs of updates in conflict before and after it, and the "
+    "length of the server's step relative to FedAvg's.",
+    (metrics.CONFLICTS_BEFORE, metrics.CONFLICTS_AFTER, metrics.STEP_RATIO),
+)
+OPPOSED = Plot(
+    "opposed",
+    opposed,
+    "Clients whose update points away from the server's step.",
+    (metrics.OPPOSED,),
+)
+SIMILARITY = Plot(
+    "similarity",
+    similarity,
+    "The similarity table that the sampler has learned, clients ordered by their classes.",
+)
+TIME = Plot(
+    "time",
+    time_breakdown,
+    "Where the time of a round goes, mean over rounds and trials.",
+    tuple(map(metrics.of_seconds, PHASES)),
+)
 
 
 def _panels(table: pd.DataFrame, words: str) -> Figure:

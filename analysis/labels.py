@@ -6,9 +6,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.scores import FAIRNESS
 from fedcome_ray import datasets, methods
 from fedcome_ray.registry import Registry
+
+from .scores import FAIRNESS
 
 DATASETS = ("mnist", "femnist", "cifar10", "cifar100")
 """Those of the paper, in its order."""

@@ -8,12 +8,14 @@ from typing import NamedTuple
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from analysis import claims, figures, render, report, results, scores, tables
-from analysis.report import Section
-from analysis.study import LAYOUTS, Study, open_study
-from analysis.tables import Table, TextTable
 from fedcome_ray.errors import UserError
 from fedcome_ray.trials.provenance import provenance
+
+from . import claims, figures, render, report, results, scores, tables
+from .contents import check_claims, contents_of
+from .report import Section
+from .study import LAYOUTS, Study, open_study
+from .tables import Table, TextTable
 
 WRITERS = {"md": render.markdown, "csv": render.csv, "tex": render.latex}
 
@@ -41,8 +43,8 @@ def publish(client: MlflowClient, request: Request, *, log: bool) -> Iterator[st
                 raise
             yield f"{grid}: left out; {error}"
             continue
-        section = Section(study, _tables(study, request.at), list(figures.draw(study)))
-        files = [*_write_tables(section.tables, request), *_write_figures(section, request.output)]
+        section = _section(study, request.at)
+        files = [*_write_section_tables(section, request), *_write_figures(section, request.output)]
         sections.append((section, files))
         yield f"{grid}: {tables.caption_of(study)}"
     if not sections:
@@ -59,12 +61,16 @@ def _in_order(item: tuple[str, str]) -> tuple[int, str]:
     return list(LAYOUTS).index(item[0]) if item[0] in LAYOUTS else len(LAYOUTS), item[0]
 
 
-def _tables(study: Study, at: str) -> list[Table | TextTable]:
-    measure = scores.COST if study.grid == "scaling" else scores.ACCURACY[at]
-    found: list[Table | TextTable] = [tables.main_table(study, measure)]
-    if study.grid == "fairness" and len(study.clients):
-        found.append(tables.fairness_table(study))
-    return found
+def _section(study: Study, at: str) -> Section:
+    contents = contents_of(study.grid)
+    drawings = list(figures.draw(study, contents.figures))
+    shown = {*report.CHARTED, *(metric for drawing in drawings for metric in drawing.metrics)}
+    return Section(
+        study,
+        [table for make in contents.tables if (table := make(study, at)) is not None],
+        drawings,
+        tables.other_metrics_table(study, shown),
+    )
 
 
 def _write_tables(found: Sequence[Table | TextTable], request: Request) -> list[Path]:
@@ -77,6 +83,11 @@ def _write_tables(found: Sequence[Table | TextTable], request: Request) -> list[
                 files.append(folder / f"{table.name}.{kind}")
                 files[-1].write_text(WRITERS[kind](table), encoding="utf-8")
     return files
+
+
+def _write_section_tables(section: Section, request: Request) -> list[Path]:
+    others = [section.other_metrics] if section.other_metrics else []
+    return _write_tables([*section.tables, *others], request)
 
 
 def _write_figures(section: Section, output: Path) -> list[Path]:
@@ -93,7 +104,7 @@ def _write_figures(section: Section, output: Path) -> list[Path]:
 def _write_claims_and_report(sections: Sequence[Section], request: Request) -> list[Path]:
     """With `all`, a grid that the store does not hold is said to be missing."""
     studies = {section.study.grid: section.study for section in sections}
-    findings = claims.check(studies)
+    findings = check_claims(studies)
     missing = [grid for grid in LAYOUTS if grid not in studies]
     general: list[Table | TextTable] = []
     if request.name == "all":
@@ -102,7 +113,7 @@ def _write_claims_and_report(sections: Sequence[Section], request: Request) -> l
             tables.search_space_table(studies.get("search")),
         ]
     else:
-        findings = [finding for finding in findings if finding.claim.grid in studies]
+        findings = [finding for finding in findings if finding.grid in studies]
         missing = []
     files = _write_tables([*general, claims.as_table(findings)], request)
     if "csv" in request.formats:

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from analysis import labels
-from analysis.tables import Table, TextTable
 from fedcome_ray.methods import PAPER
+
+from . import labels
+from .tables import Table, TextTable
 
 
 class Style(NamedTuple):

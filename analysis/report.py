@@ -11,23 +11,25 @@ import numpy as np
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from analysis import figures, render, scores, style
-from analysis.claims import Finding, Part
-from analysis.curves import curves
-from analysis.figures import Drawing
-from analysis.study import Study
-from analysis.tables import Table, TextTable, caption_of
+from fedcome_ray import metrics
+
+from . import figures, render, scores, style
+from .claims import Finding, Part
+from .curves import curves
+from .figures import Drawing
+from .study import Study
+from .tables import Table, TextTable, caption_of
 
 MOST_POINTS = 150  # of a curve in a chart: more cannot be seen
 LARGEST_SVG = 400_000  # bytes; a figure with more is embedded as PNG
 CHARTED = {
-    "accuracy/test": "test accuracy",
-    "accuracy/worst_decile": "accuracy of the worst 10 % of clients",
-    "accuracy/client_std": "standard deviation of client accuracy",
-    "loss/test": "test loss",
-    "conflicts/opposed": "clients opposed to the step",
-    "conflicts/before": "conflicting pairs before the consensus",
-    "server/step_ratio": "length of the step, FedAvg's = 1",
+    metrics.ACCURACY: "test accuracy",
+    metrics.WORST_DECILE: "accuracy of the worst 10 % of clients",
+    metrics.CLIENT_STD: "standard deviation of client accuracy",
+    metrics.LOSS: "test loss",
+    metrics.OPPOSED: "clients opposed to the step",
+    metrics.CONFLICTS_BEFORE: "conflicting pairs before the consensus",
+    metrics.STEP_RATIO: "length of the step, FedAvg's = 1",
 }
 BADGES = {"reproduced": "yes", "not reproduced": "no", "not enough runs": "open"}
 
@@ -38,6 +40,7 @@ class Section(NamedTuple):
     study: Study
     tables: Sequence[Table | TextTable]
     drawings: Sequence[Drawing]
+    other_metrics: TextTable | None
 
 
 def write(
@@ -128,6 +131,7 @@ def _section(section: Section, has_chart: Any) -> dict[str, Any]:
             {"caption": d.caption, "source": _data_uri(d), "name": d.name} for d in section.drawings
         ],
         "has_chart": bool(has_chart),
+        "other_metrics": section.other_metrics and _table(section.other_metrics),
     }
 
 

@@ -9,7 +9,6 @@ it can be counted.
 import json
 import logging
 import os
-import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
+from fedcome_ray import metrics
 from fedcome_ray.errors import UserError, did_you_mean
 from fedcome_ray.experiments.grid import PROFILES, grid_names
 from fedcome_ray.tracking.store import check_uri
@@ -37,11 +37,7 @@ TRIAL_COLUMNS = [
     "machine",
     "versions",
 ]
-# The solver's own diagnostics are left in the store: nothing here draws them.
-USED_METRICS = re.compile(r"(accuracy|loss|conflicts|seconds)/.+|server/(step_ratio|drift)")
-
-
-NEEDED_METRICS = ["accuracy/test", "seconds/round", "seconds/evaluate"]
+NEEDED_METRICS = [metrics.ACCURACY, metrics.SECONDS_ROUND, metrics.SECONDS_EVALUATE]
 NO_ROWS = pd.DataFrame({"run_id": []})
 
 
@@ -160,7 +156,6 @@ def _trial_rows(client: MlflowClient, run: Run) -> pd.DataFrame:
                 {m.step: m.value for m in client.get_metric_history(run.info.run_id, name)}
             )
             for name in run.data.metrics
-            if USED_METRICS.fullmatch(name)
         }
     )
     rounds = history.rename_axis("round").reset_index()

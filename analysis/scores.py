@@ -6,7 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from analysis.results import TRIAL_COLUMNS
+from fedcome_ray import metrics
+
+from .results import TRIAL_COLUMNS
 
 FAIRNESS = {  # measure -> is more of it better
     "mean": True,
@@ -32,6 +34,11 @@ def settings(frame: pd.DataFrame) -> list[str]:
     """The columns that say how a trial was configured."""
     names = [str(name) for name in frame]
     return [n for n in names if "/" not in n and n != "round" and n not in TRIAL_COLUMNS]
+
+
+def recorded(frame: pd.DataFrame) -> list[str]:
+    """The columns that are metrics of a round, of those that some trial has."""
+    return [str(name) for name in frame if "/" in str(name) and frame[name].notna().any()]
 
 
 def trials(frame: pd.DataFrame) -> pd.DataFrame:
@@ -72,7 +79,7 @@ ACCURACY = {
 def seconds_per_round(frame: pd.DataFrame) -> "pd.Series[float]":
     """Without evaluation, which visits every client, and without the first round's compilation."""
     warm = frame[frame["round"] > 0]
-    cost = warm["seconds/round"] - warm["seconds/evaluate"].fillna(0.0)
+    cost = warm[metrics.SECONDS_ROUND] - warm[metrics.SECONDS_EVALUATE].fillna(0.0)
     return cost.groupby(warm["run_id"]).median()
 
 
@@ -81,7 +88,7 @@ COST = Measure("Seconds per round without evaluation, median", seconds_per_round
 
 def rounds_to(frame: pd.DataFrame, target: float) -> "pd.Series[float]":
     """The number of rounds until the test accuracy first is `target`, NaN if it never is."""
-    reached = frame[frame["accuracy/test"] >= target]
+    reached = frame[frame[metrics.ACCURACY] >= target]
     first = reached.groupby("run_id")["round"].min() + 1
     return first.reindex(frame["run_id"].unique())
 
@@ -150,4 +157,4 @@ def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
 def _accuracy(frame: pd.DataFrame) -> "pd.Series[float]":
     """In %, by run id and round."""
     rounds = evaluated(frame).set_index(["run_id", "round"]).sort_index()
-    return 100 * rounds["accuracy/test"]
+    return 100 * rounds[metrics.ACCURACY]

@@ -5,9 +5,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from mlflow import MlflowClient
 
-from analysis import labels, results, scores
-
-CLIENT_STUDIES = ("client_loss", "fairness")  # the grids that need every client's results
+from . import labels, results, scores
 
 
 class Layout(NamedTuple):
@@ -18,6 +16,8 @@ class Layout(NamedTuple):
     column: str | None = None
     rivals: tuple[str, ...] = ()
     """Trials that agree in these compete for the best of a table and share a panel of a figure."""
+    needs_clients: bool = False
+    """Whether every client's results are drawn."""
 
     @property
     def keys(self) -> list[str]:
@@ -53,12 +53,14 @@ LAYOUTS = {
         ("method.name", "sampler.name"),
         "participation",
         ("sampler.name", "participation"),
+        needs_clients=True,
     ),
     "fairness": Layout(
         "Fairness",
         ("method.name", "data.test_split"),
         "data.dataset",
         ("data.test_split", "data.dataset"),
+        needs_clients=True,
     ),
     "search": Layout("Search space of the hyper-parameters", rivals=("method.name",)),
     "controls": Layout("Controls: is it only a longer step?"),
@@ -99,7 +101,7 @@ def open_study(client: MlflowClient, experiment_id: str, profile: str | None) ->
         ),
         similarity=results.load_artifacts(client, similar, "similarity.parquet"),
     )
-    if study.grid in CLIENT_STUDIES:
+    if study.layout.needs_clients:
         clients = results.load_artifacts(client, trials, "clients.parquet")
         study = study._replace(clients=clients)
     return study

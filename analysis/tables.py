@@ -3,17 +3,18 @@
 A table's `cells` are a tidy frame, one row for each cell; `render.py` writes it down.
 """
 
+import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from analysis import labels, scores
-from analysis.scores import Measure
-from analysis.study import Study
+from . import labels, scores
+from .scores import Measure
+from .study import Study
 
 PAPER_TABLES = Path(__file__).parent / "paper_tables"
 COMMIT = re.compile("[0-9a-f]{40}")
@@ -43,6 +44,14 @@ class TextTable:
     texts: pd.DataFrame
 
 
+def accuracy_table(study: Study, at: str) -> Table:
+    return main_table(study, scores.ACCURACY[at])
+
+
+def cost_table(study: Study, _at: str) -> Table:
+    return main_table(study, scores.COST)
+
+
 def main_table(study: Study, measure: Measure) -> Table:
     """The table of a grid: one measure, settings in rows and columns."""
     layout = study.layout
@@ -57,8 +66,10 @@ def main_table(study: Study, measure: Measure) -> Table:
     return Table(study.grid, layout.title, caption, layout.rows, column, cells, measure.digits)
 
 
-def fairness_table(study: Study) -> Table:
-    """Indices of the distribution of client accuracy."""
+def fairness_table(study: Study, _at: str) -> Table | None:
+    """Indices of the distribution of client accuracy after the last round."""
+    if study.clients.empty:
+        return None
     rows = ("data.dataset", "data.test_split", "method.name")
     indices = scores.fairness(study.clients).rename_axis("run_id").reset_index()
     long = indices.melt("run_id", var_name="measure", value_name="value")
@@ -70,6 +81,35 @@ def fairness_table(study: Study) -> Table:
         f"all are served alike. {caption_of(study)}"
     )
     return Table("fairness_indices", "Fairness indices", caption, rows, "measure", cells, digits=3)
+
+
+def other_metrics_table(study: Study, shown: Collection[str]) -> TextTable | None:
+    """Whatever trials recorded that is not `shown` elsewhere; no name of it need be known."""
+    names = sorted(set(scores.recorded(study.finished)) - set(shown))
+    if not names:
+        return None
+    means = {name: _means_by_method(study.finished, name) for name in names}
+    methods = sorted(set().union(*means.values()), key=lambda m: labels.order("method.name", m))
+    rows = [
+        {"metric": name} | {labels.value("method.name", m): _short(own.get(m)) for m in methods}
+        for name, own in means.items()
+    ]
+    caption = "Values of the last round, means over the trials of a method that recorded any."
+    return TextTable(f"{study.grid}_other_metrics", "Other metrics", caption, pd.DataFrame(rows))
+
+
+def _short(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return "NaN" if math.isnan(value) else f"{value:.4g}"
+
+
+def _means_by_method(rounds: pd.DataFrame, metric: str) -> dict[str, float]:
+    """A NaN at the end of a trial is a result, as in the other tables."""
+    has_any = rounds.groupby("run_id")[metric].transform("count") > 0
+    last = rounds[has_any].sort_values("round").groupby("run_id").tail(1)
+    by_method = last.groupby("method.name")[metric]
+    return {str(method): float(own.mean(skipna=False)) for method, own in by_method}
 
 
 def search_space_table(study: Study | None) -> TextTable:

@@ -99,12 +99,13 @@ def run_grids(requests: "list[Request]", out: "Console") -> "list[Outcome]":
 
 
 def write_report(request: "Request", out: "Console") -> int:
-    from analysis.__main__ import main as analyse
+    from fedcome_ray import report
 
     out.rule("report")
     places = request.places
     folder = str(places.output / "analysis")
-    return analyse(["--grid", "all", "--tracking-uri", places.tracking_uri, "--output", folder])
+    wanted = ["--grid", "all", "--tracking-uri", places.tracking_uri, "--output", folder]
+    return report.main(wanted)
 
 
 if __name__ == "__main__":

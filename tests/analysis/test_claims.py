@@ -4,13 +4,14 @@ from scipy import stats
 
 from analysis import claims
 from analysis.claims import Claim, Comparison, decide
+from analysis.contents import CONTENTS, check_claims
 from analysis.study import Study, select
 from analysis.tables import paper_table
 from fedcome_ray.methods import PAPER
 from tests.analysis.conftest import join, seeds, trial
 
-ABOUT_MEANS = Claim("", "", "", lambda study: [])
-ABOUT_EVERY_RUN = Claim("", "", "", lambda study: [], about_every_run=True)
+ABOUT_MEANS = Claim("", "", lambda study: [])
+ABOUT_EVERY_RUN = Claim("", "", lambda study: [], about_every_run=True)
 
 
 def comparison(*differences: float) -> Comparison:
@@ -18,7 +19,7 @@ def comparison(*differences: float) -> Comparison:
 
 
 def finding(study: Study, name: str) -> claims.Finding:
-    return next(f for f in claims.check({study.grid: study}) if f.claim.name == name)
+    return next(f for f in check_claims({study.grid: study}) if f.claim.name == name)
 
 
 def test_the_interval_is_that_of_a_paired_t_test() -> None:
@@ -92,7 +93,7 @@ def test_a_missing_method_leaves_the_claim_open() -> None:
 
 
 def test_a_grid_that_was_not_run_is_said_so() -> None:
-    findings = claims.check({})
+    findings = check_claims({})
     assert {f.verdict for f in findings} == {"not enough runs"}
     assert all("has not been run" in f.reason for f in findings)
 
@@ -197,6 +198,7 @@ def test_a_client_that_diverges_refutes_that_losses_fall() -> None:
 
 
 def test_every_claim_runs_on_a_study_without_its_trials() -> None:
-    for claim in claims.CLAIMS:
-        study = select(seeds("fednova", 70.0, grid=claim.grid))
-        assert finding(study, claim.name).verdict == "not enough runs"
+    for grid, contents in CONTENTS.items():
+        study = select(seeds("fednova", 70.0, grid=grid))
+        for claim in contents.claims:
+            assert finding(study, claim.name).verdict == "not enough runs"

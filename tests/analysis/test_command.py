@@ -8,7 +8,7 @@ from mlflow import MlflowClient
 
 from analysis.__main__ import main
 from analysis.results import load, newest_launch
-from tests.analysis.conftest import log_trial, trial
+from tests.analysis.conftest import UNNAMED_METRIC, log_trial, trial
 
 # MLflow's own use of SQLAlchemy.
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
@@ -40,6 +40,16 @@ def test_the_report_is_complete_in_itself(written: Path) -> None:
     targets = set(re.findall(r' id="([^"]+)"', page))
     assert set(re.findall(r'href="#([^"]+)"', page)) <= targets
     assert 'sensitivity</th><td></td><td class="words">not run' in page
+
+
+def test_a_metric_that_nobody_named_is_in_the_report_folded_away(written: Path) -> None:
+    page = (written / "report.html").read_text(encoding="utf-8")
+    fold = re.search(r'<section id="fairness">.*?<details>(.*?)</details>', page, re.DOTALL)
+    assert fold is not None
+    assert "<summary>Other metrics</summary>" in fold[1]
+    assert f"<th>{UNNAMED_METRIC}</th><td>0.125</td><td>0.125</td><td>0.125</td>" in fold[1]
+    assert "accuracy/test" not in fold[1]
+    assert (written / "tables" / "fairness_other_metrics.csv").exists()
 
 
 def test_the_report_is_logged_to_the_newest_launch(written: Path, store: str) -> None:

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from analysis import render, scores, tables
+from analysis.contents import contents_of
 from analysis.scores import ACCURACY
 from analysis.study import select
 from tests.analysis.conftest import join, seeds, trial
@@ -197,3 +198,41 @@ def test_dataset_sizes_come_from_the_stored_population() -> None:
     ours = texts[(texts["dataset"] == "CIFAR-10") & (texts["source"] == "ours")].iloc[0]
     assert list(ours[2:]) == ["40", "6", "3", "2", "20", "3", "2"]
     assert (texts.loc[texts["source"] == "ours", "train"] == "not run").sum() == 3
+
+
+def test_a_metric_that_nobody_named_is_tabled_by_method() -> None:
+    momentum = "server/momentum_norm"
+    frame = join(
+        seeds("fedavg", 70.0, 72.0).assign(**{momentum: [9.0, 9.0, 0.2, 9.0, 9.0, 0.4]}),
+        seeds("fedcome", 74.0),
+    )
+    table = tables.other_metrics_table(select(frame), shown={"accuracy/test"})
+    assert table is not None
+    texts = table.texts.set_index("metric")
+    assert texts.loc[momentum].to_dict() == {"FedAvg": "0.3", "FedCOME": "–"}
+    assert "accuracy/test" not in texts.index
+    assert "seconds/round" in texts.index
+
+
+def test_a_trial_that_diverged_shows_in_the_other_metrics() -> None:
+    frame = seeds("fedavg", 70.0, 72.0).assign(**{"server/norm": [1.0] * 5 + [float("nan")]})
+    table = tables.other_metrics_table(select(frame), shown=set())
+    assert table is not None
+    assert table.texts.set_index("metric").loc["server/norm", "FedAvg"] == "NaN"
+
+
+def test_there_is_no_table_of_other_metrics_if_all_are_shown() -> None:
+    study = select(seeds("fedavg", 70.0))
+    assert tables.other_metrics_table(study, shown=set(study.frame.columns)) is None
+
+
+def test_the_cost_of_a_round_is_what_the_table_of_scaling_compares() -> None:
+    (make,) = contents_of("scaling").tables
+    table = make(select(seeds("fedcome", 70.0, grid="scaling")), "last")
+    assert table is not None
+    assert table.caption.startswith("Seconds per round")
+
+
+def test_the_fairness_indices_need_every_clients_results() -> None:
+    study = select(seeds("fedcome", 70.0, grid="fairness"))
+    assert tables.fairness_table(study, "last") is None
