@@ -5,6 +5,7 @@ import importlib.util
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -112,8 +113,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("page", EXECUTED, ids=name_of)
-def test_marked_python_runs(page: Path, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(finished)
+def test_marked_python_runs(
+    page: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(shutil.copytree(finished, tmp_path / "own"))
     names: dict[str, Any] = {"__name__": "__main__"}  # of the page: blocks go on with each other
     for block in blocks(page):
         if block.is_executed:
