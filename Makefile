@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: help install quickstart reproduce-quick test check format bench clean
+.PHONY: help install quickstart reproduce-quick test check format bench docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -37,5 +37,8 @@ bench: $(STAMP)  ## measure the client engine and the consensus beside the alter
 	$(BIN)/python -m tests.benchmarks.engine --quick
 	$(BIN)/python -m tests.benchmarks.consensus --quick
 
+docs: $(STAMP)  ## build the documentation into site/, to be opened at site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 clean:  ## remove the environment and the caches, not the results
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from fedcome_ray.console import cli_old as cli
+from fedcome_ray.console import exits
 from fedcome_ray.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ Command = Callable[[argparse.Namespace], None]
 
 def main(argv: list[str] | None = None) -> int:
     options = _parser().parse_args(argv)
-    return cli.guarded(lambda: _main(options))
+    return exits.guarded(lambda: _main(options))
 
 
 def _main(options: argparse.Namespace) -> int:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("fedcome_ray").setLevel(logging.INFO)
     options.run(options)
-    return cli.OK
+    return exits.OK
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,0 +1,80 @@
+"""The pages of the documentation, taken apart: headings, links, blocks of code, commands."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+READABLE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
+
+FENCE = re.compile(
+    r"^(?P<mark><!-- executed -->\n)?"
+    r"(?P<fence>`{3,})(?P<language>\w*)[^\n]*\n(?P<text>.*?)^(?P=fence)$",
+    re.MULTILINE | re.DOTALL,
+)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+SNIPPET = re.compile(r'^--8<-- "(.+)"$', re.MULTILINE)
+INLINE = re.compile(r"`(python -m [^`]+)`")
+
+
+class Block(NamedTuple):
+    """A fenced block of code."""
+
+    language: str
+    text: str
+    is_executed: bool
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def content(page: Path) -> str:
+    """The text as the site shows it: with the files that it includes."""
+    return SNIPPET.sub(lambda match: (ROOT / match[1]).read_text("utf-8"), page.read_text("utf-8"))
+
+
+def blocks(page: Path) -> list[Block]:
+    return [
+        Block(match["language"], match["text"], match["mark"] is not None)
+        for match in FENCE.finditer(content(page))
+    ]
+
+
+def prose(page: Path) -> str:
+    """What is between the blocks, without code in the line."""
+    return re.sub(r"`[^`\n]*`", "code", FENCE.sub("", content(page)))
+
+
+def links(page: Path) -> list[str]:
+    """Targets of links and images, but for those in the world."""
+    text = FENCE.sub("", content(page))
+    return [link for link in LINK.findall(text) if not re.match(r"\w+:", link)]
+
+
+def anchors(page: Path) -> set[str]:
+    """Those of the headings, as the site and GitHub make them."""
+    return {slug(heading) for heading in HEADING.findall(FENCE.sub("", content(page)))}
+
+
+def slug(heading: str) -> str:
+    words = re.sub(r"[^\w\s-]", "", heading).strip().lower()
+    return re.sub(r"[-\s]+", "-", words)
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Every `python -m ...` of ours, as words: in blocks for the shell, and in the line."""
+    for block in blocks(page):
+        if block.language in {"", "bash", "console", "sh", "shell"}:
+            lines = block.text.replace("\\\n", " ").splitlines()
+            for line in lines:
+                words = shlex.split(line, comments=True) if "python -m" in line else []
+                if words[:2] == ["python", "-m"]:
+                    yield words[2:]
+    for command in INLINE.findall(FENCE.sub("", content(page))):
+        yield shlex.split(command.replace("\n", " "))[2:]
