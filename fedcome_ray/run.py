@@ -3,6 +3,8 @@
 import argparse
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from fedcome_ray.console import arguments
 from fedcome_ray.console.exits import OK, guarded
@@ -50,6 +52,20 @@ def _main(args: argparse.Namespace) -> int:
     single.run_and_show(request, Console())
     return OK
 
+
+class _CallableModule(ModuleType):
+    """`fedcome_ray.run` is this command and, for notebooks, the function that runs a trial.
+
+    Importing the command puts the module in the function's place, so it must act as both.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        from fedcome_ray.api import run
+
+        return run(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _CallableModule
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -24,6 +24,6 @@ class Places:
     """Where data and code come from, and where results go."""
 
     output: Path
-    tracking_uri: str
+    tracking_uri: str  # of MLflow
     data_dir: Path | None = None
     plugins: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from fedcome_ray.federation.round import Round
 from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.launch.request import Request
-from fedcome_ray.runtime.trial_actor import News
+from fedcome_ray.trials.news import News
 
 
 class Tracks(Protocol):

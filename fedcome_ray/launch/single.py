@@ -24,10 +24,11 @@ from fedcome_ray.experiments.settings import Setting, assign
 from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.federation.shards import LocalShards, Shards
 from fedcome_ray.hyperparameters import name_of
+from fedcome_ray.launch.listener import Tracks
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.runtime.placement import place
 from fedcome_ray.tracking.store import check_uri
-from fedcome_ray.tracking.tracker import Tracker
+from fedcome_ray.tracking.tracker import Tracker, Untracked
 from fedcome_ray.trials.folder import exclusive, read_result
 from fedcome_ray.trials.provenance import cautions, commits
 from fedcome_ray.trials.run import TrialRun, check_fits
@@ -44,6 +45,7 @@ class SingleRequest:
     places: Places
     machine: MachineOptions = field(default_factory=MachineOptions)
     init_params: torch.Tensor | None = None
+    is_tracked: bool = True  # in MLflow
 
     @property
     def folder(self) -> Path:
@@ -69,7 +71,8 @@ def run_and_show(request: SingleRequest, out: Console) -> None:
 def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | None]:
     """Run the trial or go on with it: was it finished already, and what is wrong with MLflow."""
     check_machine(request)
-    check_uri(request.places.tracking_uri)
+    if request.is_tracked:
+        check_uri(request.places.tracking_uri)
     trial, folder = request.trial, request.folder
     population = datasets.load(trial.data, request.places.data_dir)
     check_params(request, population)
@@ -160,13 +163,15 @@ def shards_of(request: SingleRequest, population: Population, console: Console) 
         yield RayShards(trial, shared, pool, request.places.plugins)
 
 
-def tracker_of(request: SingleRequest) -> Tracker:
+def tracker_of(request: SingleRequest) -> Tracker | Untracked:
     tags = {"grid": EXPERIMENT, "profile": "none", "launch": EXPERIMENT}
     places = request.places
+    if not request.is_tracked:
+        return Untracked()
     return Tracker(places.tracking_uri, EXPERIMENT, places.output / "artifacts", tags)
 
 
-def follow(run: TrialRun, tracker: Tracker, num_clients: int, console: Console) -> None:
+def follow(run: TrialRun, tracker: Tracks, num_clients: int, console: Console) -> None:
     """Run all rounds, shown and tracked; Ctrl-C leaves a checkpoint."""
     trial, status = run.trial, "FAILED"
     try:

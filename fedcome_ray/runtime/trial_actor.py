@@ -10,7 +10,7 @@ import resource
 import traceback
 from collections import defaultdict
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
@@ -25,21 +25,8 @@ from fedcome_ray.runtime.placement import TrialPlace
 from fedcome_ray.runtime.populations import SharedPopulation
 from fedcome_ray.runtime.shards import in_a_pool, in_this_process
 from fedcome_ray.trials.folder import LOG, exclusive, read_result, read_rounds
+from fedcome_ray.trials.news import News
 from fedcome_ray.trials.run import TrialRun
-
-
-@dataclass(frozen=True)
-class News:
-    """What a trial tells the driver from time to time."""
-
-    rounds: list[Round] = field(default_factory=list)  # without cohorts: they stay in the folder
-    num_restored: int = 0  # rounds of earlier launches
-    rounds_done: int = 0  # in all
-    accuracy: float = 0.0  # the newest that is known
-    is_finished: bool = False
-    failure: str | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
-    """Spent outside of rounds since the last news, by what was done."""
 
 
 class TrialActor(tune.Trainable):

@@ -73,6 +73,19 @@ def after_waiting(state: State, now: float) -> State:
     return state
 
 
+class Untracked:
+    """Stands in for a tracker where nothing is tracked."""
+
+    complaint = None
+
+    def check_open(self) -> None: ...
+    def trial_started(self, trial: Trial) -> None: ...
+    def trial_advanced(self, trial: Trial, rounds: Iterable[Round]) -> None: ...
+    def trial_ended(self, trial: Trial, status: str, folder: Path) -> None: ...
+    def mirror(self, trial: Trial, folder: Path) -> None: ...
+    def close(self) -> None: ...
+
+
 class Tracker:
     """A queue of things to write, and the thread that writes them."""
 

@@ -1,0 +1,19 @@
+"""What a trial under way tells whoever follows it."""
+
+from dataclasses import dataclass, field
+
+from fedcome_ray.federation.round import Round
+
+
+@dataclass(frozen=True)
+class News:
+    """Told from time to time, and at the end."""
+
+    rounds: list[Round] = field(default_factory=list)  # without cohorts: they stay in the folder
+    num_restored: int = 0  # rounds of earlier launches
+    rounds_done: int = 0  # in all
+    accuracy: float = 0.0  # the newest that is known
+    is_finished: bool = False
+    failure: str | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Spent outside of rounds since the last news, by what was done."""
