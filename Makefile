@@ -24,10 +24,11 @@ reproduce-quick: $(STAMP)  ## run every grid on embedded data and write the repo
 test: $(STAMP) check  ## lint, types and the whole test-suite
 	$(BIN)/python -m pytest
 
-check: $(STAMP)  ## lint and types
+check: $(STAMP)  ## lint, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(STAMP)  ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix .

@@ -49,7 +49,7 @@ class ShardError(FedcomeError):
 
 
 def did_you_mean(word: str, allowed: Iterable[str]) -> str:
-    """The allowed words, led by the nearest one if there is one near."""
+    """The allowed words; if one of them is nearly the given word, it is named first."""
     names = sorted(allowed)
     near = get_close_matches(word, names, n=1)
     hint = f"did you mean `{near[0]}`? " if near else ""

@@ -47,7 +47,7 @@ def run_round(
     phases.end("train")
     report = server.gather(cohort, reports)  # one report for the whole cohort
     phases.end("gather")
-    info = server.step(cohort, report)  # sampler learns; consensus or mean; server step
+    info = server.aggregate(cohort, report)  # sampler learns; consensus or mean; params move
     phases.end("aggregate")
     test = shards.evaluate(server.params) if evaluate else None  # every client's test set
     train = shards.evaluate(server.params, "train") if evaluate_train else None

@@ -58,20 +58,20 @@ class Server:
         _check_finite(report, cohort, self.state.round_index)
         return report
 
-    def step(self, cohort: Cohort, report: Report) -> Info:
+    def aggregate(self, cohort: Cohort, report: Report) -> Info:
         """Learn from the cohort's report, and go on to the next round."""
         round_index, method, sampler = self.state
         sampler = self.sampler.learn(sampler, cohort, report)  # from the raw updates
         next_method, info = self.method.aggregate(method, cohort, report)
         self.state = ServerState(round_index + 1, next_method, sampler)
-        step = next_method.params - method.params
-        return {**info, metrics.OPPOSED: num_opposed(report, step)}
+        move = next_method.params - method.params
+        return {**info, metrics.OPPOSED: num_opposed(report, move)}
 
 
-def num_opposed(report: Report, step: torch.Tensor) -> float:
-    """Clients whose own update points away from the server's step: their risk is likely to rise."""
-    along = report.update @ step
-    lengths = torch.linalg.vector_norm(report.update, dim=-1) * step.norm()
+def num_opposed(report: Report, move: torch.Tensor) -> float:
+    """Clients whose own update points away from the server's move: their risk is likely to rise."""
+    along = report.update @ move
+    lengths = torch.linalg.vector_norm(report.update, dim=-1) * move.norm()
     return float((along < -ROUNDING * lengths).sum())
 
 

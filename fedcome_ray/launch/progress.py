@@ -1,9 +1,11 @@
-"""What a user sees while trials run: one live display, or plain lines without a terminal."""
+"""What a user sees while trials run: a live display, a bar in a notebook, or else plain lines."""
 
+import html
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,7 +18,36 @@ from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round
 
 PLAIN_SECONDS = 10.0
+NOTEBOOK_SECONDS = 0.25
 MAX_ROWS = 12
+
+
+class NotebookBar:
+    """A bar in the cell of a notebook, drawn by the browser."""
+
+    def __init__(self, share_done: Callable[[], float], words: Callable[[], str]) -> None:
+        self._share_done, self._words = share_done, words
+        self._handle: Any = None
+        self._last = 0.0
+
+    def start(self) -> None:
+        from IPython.display import display  # a notebook has it
+
+        self._handle = display(self._html(), display_id=True)
+
+    def update(self) -> None:
+        if time.monotonic() - self._last > NOTEBOOK_SECONDS:
+            self._last = time.monotonic()
+            self._handle.update(self._html())
+
+    def stop(self) -> None:
+        self._handle.update(self._html())
+
+    def _html(self) -> Any:
+        from IPython.display import HTML
+
+        bar = f'<progress value="{self._share_done():.4f}" max="1" style="width: 20em"></progress>'
+        return HTML(f"{bar} {html.escape(self._words())}")
 
 
 class Progress:
@@ -34,10 +65,13 @@ class Progress:
         self._best: tuple[float, str] | None = None
         self._start = time.monotonic()
         self._last_plain = self._start
-        self._live: Live | None = None
+        self._live: Live | NotebookBar | None = None
 
     def __enter__(self) -> "Progress":
-        if self.console.is_terminal:
+        if self.console.is_jupyter:
+            self._live = NotebookBar(self._share_done, self._words)
+            self._live.start()
+        elif self.console.is_terminal:
             self._live = Live(
                 get_renderable=self._render, console=self.console, refresh_per_second=4
             )
@@ -84,9 +118,17 @@ class Progress:
         self._say_something()
 
     def _say_something(self) -> None:
-        if self._live is None and time.monotonic() - self._last_plain > PLAIN_SECONDS:
+        if isinstance(self._live, NotebookBar):
+            self._live.update()
+        elif self._live is None and time.monotonic() - self._last_plain > PLAIN_SECONDS:
             self._last_plain = time.monotonic()
-            self._say(" · ".join([self._counts(), *self._speed(), *self._best_so_far()]))
+            self._say(self._words())
+
+    def _words(self) -> str:
+        return " · ".join([self._counts(), *self._speed(), *self._best_so_far()])
+
+    def _share_done(self) -> float:
+        return self._done / self._total
 
     def _say(self, line: str) -> None:
         wide = self._live is None  # lines in a file are not wrapped
@@ -96,7 +138,7 @@ class Progress:
         return ", ".join(f"{count} {word}" for word, count in self.status.items() if count)
 
     def _speed(self) -> list[str]:
-        share = f"{self._done / self._total:.0%}"
+        share = f"{self._share_done():.0%}"
         resumed = sum(rounds * self._cohorts[key] for key, rounds in self._resumed.items())
         if self._done <= resumed:
             return [share]

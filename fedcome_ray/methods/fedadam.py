@@ -50,7 +50,7 @@ def build(hp: FedAdam) -> Method[ServerState, OnlyParams, Nothing]:
 def adaptive(
     hp: Adaptive, next_variance: Callable[[Tensor, Tensor], Tensor]
 ) -> Method[ServerState, OnlyParams, Nothing]:
-    """A server that scales each coordinate of its step; optimisers differ in `next_variance`."""
+    """A server that scales each coordinate of its move; optimisers differ in `next_variance`."""
 
     def init_server(params: Tensor, num_clients: int) -> ServerState:
         return ServerState(params, torch.zeros_like(params), torch.full_like(params, hp.tau**2))
@@ -60,9 +60,9 @@ def adaptive(
         momentum = hp.beta1 * server.momentum + (1 - hp.beta1) * mean_update
         variance = next_variance(server.variance, mean_update.square())
         # No correction for the zeros that the momentum starts from: the paper has none.
-        step = hp.server_lr * momentum / (variance.sqrt() + hp.tau)
-        info = {"step_norm": float(step.norm())}
-        return ServerState(server.params + step, momentum, variance), info
+        move = hp.server_lr * momentum / (variance.sqrt() + hp.tau)
+        info = {"step_norm": float(move.norm())}
+        return ServerState(server.params + move, momentum, variance), info
 
     return Method(
         init_server=init_server,

@@ -22,8 +22,8 @@ class FedAvg(Hyperparameters):
 
 def build(hp: FedAvg) -> Method[OnlyParams, OnlyParams, Nothing]:
     def aggregate(server: OnlyParams, cohort: Cohort, report: Report) -> tuple[OnlyParams, Info]:
-        step = report.weights @ report.update
-        return OnlyParams(server.params + hp.server_lr * step), {"step_norm": float(step.norm())}
+        move = report.weights @ report.update
+        return OnlyParams(server.params + hp.server_lr * move), {"step_norm": float(move.norm())}
 
     return Method(
         init_server=parts.only_params,

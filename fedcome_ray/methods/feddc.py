@@ -70,10 +70,10 @@ def build(hp: FedDC) -> Method[ServerState, Received, ClientState]:
         change = share * (report.mean_gradient.mean(0) - server.gradient)
         drift = server.drift + share * mean_update
         # The drift of all clients, as in the official code; the paper has that of the cohort.
-        step = mean_update + drift
-        info = {"step_norm": float(step.norm()), "drift_norm": float(drift.norm())}
+        move = mean_update + drift
+        info = {"step_norm": float(move.norm()), "drift_norm": float(drift.norm())}
         return server._replace(
-            params=server.params + step, gradient=server.gradient + change, drift=drift
+            params=server.params + move, gradient=server.gradient + change, drift=drift
         ), info
 
     return Method(init_server, init_client, broadcast, correct, carry, aggregate)

@@ -55,8 +55,8 @@ def build(hp: FedDyn) -> Method[ServerState, OnlyParams, ClientState]:
         mean_update = report.update.mean(0)
         share = len(cohort) / server.num_clients
         correction = server.correction - hp.alpha * share * mean_update
-        step = mean_update - correction / hp.alpha
-        info = {"step_norm": float(step.norm()), "correction_norm": float(correction.norm())}
-        return server._replace(params=server.params + step, correction=correction), info
+        move = mean_update - correction / hp.alpha
+        info = {"step_norm": float(move.norm()), "correction_norm": float(correction.norm())}
+        return server._replace(params=server.params + move, correction=correction), info
 
     return Method(init_server, init_client, parts.send_params, correct, carry, aggregate)

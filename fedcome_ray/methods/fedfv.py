@@ -62,18 +62,18 @@ def build(hp: FedFV) -> Method[ServerState, OnlyParams, Nothing]:
         # A client that takes part again outdates what it sent before.
         memory = select(server.memory, ~torch.isin(server.memory.clients, clients))
         mixing = mitigate_internal(report.gram, report.loss.squeeze(-1), hp.alpha)
-        step = mixing.mean(0).to(updates.dtype) @ updates
+        move = mixing.mean(0).to(updates.dtype) @ updates
         if now + 1 >= hp.tau:  # the authors wait until the window can be full
             for age in range(oldest, newest - 1, -1):
                 sent = updates if age == 0 else memory.updates[memory.rounds == now - age]
-                step = mitigate_external(step, sent)
-        length, plain_length = step.norm(), updates.mean(0).norm()
-        step = step * (plain_length / length if length > NO_DIRECTION * plain_length else 0)
+                move = mitigate_external(move, sent)
+        length, plain_length = move.norm(), updates.mean(0).norm()
+        move = move * (plain_length / length if length > NO_DIRECTION * plain_length else 0)
         if oldest > 0:  # the next window reaches back to this round
             recent = select(memory, memory.rounds > now - oldest)
             memory = join(recent, Memory(clients, torch.full_like(clients, now), updates))
-        info = {"step_norm": float(step.norm()), "remembered": float(len(memory.clients))}
-        return ServerState(server.params + step, now + 1, memory), info
+        info = {"step_norm": float(move.norm()), "remembered": float(len(memory.clients))}
+        return ServerState(server.params + move, now + 1, memory), info
 
     return Method(
         init_server=init_server,
@@ -101,13 +101,13 @@ def mitigate_internal(gram: Tensor, loss: Tensor, alpha: float) -> Tensor:
     return mixing
 
 
-def mitigate_external(step: Tensor, updates: Tensor) -> Tensor:
-    """Free a step from the sum of those updates that it conflicts with."""
-    conflicts = updates @ step < 0
+def mitigate_external(move: Tensor, updates: Tensor) -> Tensor:
+    """Free a move from the sum of those updates that it conflicts with."""
+    conflicts = updates @ move < 0
     if not conflicts.any():
-        return step
-    opponent = conflicts.to(step.dtype) @ updates
-    return step - (step @ opponent) / (opponent @ opponent) * opponent
+        return move
+    opponent = conflicts.to(move.dtype) @ updates
+    return move - (move @ opponent) / (opponent @ opponent) * opponent
 
 
 def select(memory: Memory, rows: Tensor) -> Memory:

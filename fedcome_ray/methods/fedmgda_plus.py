@@ -34,7 +34,7 @@ class FedMGDAPlus(Hyperparameters):
 
     name: Literal["fedmgda_plus"] = "fedmgda_plus"
     epsilon: Annotated[float, Field(ge=0, le=1)] = 0.1
-    server_lr: PositiveFloat = 1.0  # eta; the length of a step when all clients agree
+    server_lr: PositiveFloat = 1.0  # eta; the length of a move when all clients agree
 
 
 def build(hp: FedMGDAPlus) -> Method[OnlyParams, OnlyParams, Nothing]:
@@ -44,9 +44,9 @@ def build(hp: FedMGDAPlus) -> Method[OnlyParams, OnlyParams, Nothing]:
         norms = np.where(norms > 0, norms, 1.0)  # an update of zero stays one
         centre = report.weights.double().numpy(force=True)
         weights = min_norm_weights(gram / np.outer(norms, norms), centre / centre.sum(), hp.epsilon)
-        step = hp.server_lr * torch.from_numpy(weights / norms).to(report.update) @ report.update
-        info = {"step_norm": float(step.norm()), "largest_weight": float(weights.max())}
-        return OnlyParams(server.params + step), info
+        move = hp.server_lr * torch.from_numpy(weights / norms).to(report.update) @ report.update
+        info = {"step_norm": float(move.norm()), "largest_weight": float(weights.max())}
+        return OnlyParams(server.params + move), info
 
     return Method(
         init_server=parts.only_params,

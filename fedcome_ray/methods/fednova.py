@@ -24,9 +24,9 @@ def build(hp: FedNova) -> Method[OnlyParams, OnlyParams, Nothing]:
     def aggregate(server: OnlyParams, cohort: Cohort, report: Report) -> tuple[OnlyParams, Info]:
         path = report.total_lr.squeeze(-1)  # tau_i lr
         mean_path = report.weights @ path  # tau_eff lr
-        step = mean_path * (report.weights / path) @ report.update
-        info = {"step_norm": float(step.norm()), "mean_path": float(mean_path)}
-        return OnlyParams(server.params + step), info
+        move = mean_path * (report.weights / path) @ report.update
+        info = {"step_norm": float(move.norm()), "mean_path": float(mean_path)}
+        return OnlyParams(server.params + move), info
 
     return Method(
         init_server=parts.only_params,

@@ -36,5 +36,5 @@ def keep(received: HasParams, client: AnyT, report: Report) -> AnyT:
 
 def average(server: OnlyParams, cohort: Cohort, report: Report) -> tuple[OnlyParams, Info]:
     """The params move by the cohort's mean update, weighted by examples."""
-    step = report.weights @ report.update
-    return OnlyParams(server.params + step), {"step_norm": float(step.norm())}
+    move = report.weights @ report.update
+    return OnlyParams(server.params + move), {"step_norm": float(move.norm())}

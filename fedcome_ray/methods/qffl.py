@@ -32,9 +32,9 @@ def build(hp: QFFL) -> Method[OnlyParams, OnlyParams, Nothing]:
         # h_k, an upper bound of the curvature of F_k^(q+1) / (q + 1)
         curvature = hp.q * loss ** (hp.q - 1) * slope**2 + hp.lipschitz * loss**hp.q
         shares = (hp.lipschitz * loss**hp.q / curvature.sum()).squeeze(-1)
-        step = shares @ report.update
-        info = {"step_norm": float(step.norm()), "largest_share": float(shares.max())}
-        return OnlyParams(server.params + step), info
+        move = shares @ report.update
+        info = {"step_norm": float(move.norm()), "largest_share": float(shares.max())}
+        return OnlyParams(server.params + move), info
 
     return Method(
         init_server=parts.only_params,

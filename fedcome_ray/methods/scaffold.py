@@ -58,9 +58,9 @@ def build(hp: Scaffold) -> Method[ServerState, Received, ClientState]:
         # The change of each c_i needs no upload: by `carry` it is mean_gradient - c.
         share = len(cohort) / server.num_clients
         change = share * (report.mean_gradient.mean(0) - server.control)
-        step = hp.server_lr * report.update.mean(0)
+        move = hp.server_lr * report.update.mean(0)
         control = server.control + change
-        info = {"step_norm": float(step.norm()), "control_norm": float(control.norm())}
-        return server._replace(params=server.params + step, control=control), info
+        info = {"step_norm": float(move.norm()), "control_norm": float(control.norm())}
+        return server._replace(params=server.params + move, control=control), info
 
     return Method(init_server, init_client, broadcast, correct, carry, aggregate)

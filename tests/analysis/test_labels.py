@@ -14,11 +14,11 @@ from analysis import labels
         ("data.dataset", "npz:PATH", "npz:PATH"),
     ],
 )
-def test_methods_and_datasets_have_names_for_people(setting, raw, text):
+def test_methods_and_datasets_have_names_for_people(setting, raw, text) -> None:
     assert labels.value(setting, raw) == text
 
 
-def test_datasets_are_in_the_papers_order():
+def test_datasets_are_in_the_papers_order() -> None:
     given = ["synthetic", "cifar100", "cifar10", "femnist", "mnist"]
     ordered = sorted(given, key=lambda name: labels.order("data.dataset", name))
     assert ordered == ["mnist", "femnist", "cifar10", "cifar100", "synthetic"]

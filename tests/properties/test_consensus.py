@@ -1,6 +1,6 @@
 """What projecting on the cone of agreement means, on cohorts made to be difficult.
 
-The numbers are those of the specification's list of properties. All distances are relative to the
+All distances are relative to the
 lengths of the updates concerned.
 """
 
@@ -81,15 +81,15 @@ def assert_same(actual: Floats, expected: Floats, updates: Floats, tolerance: fl
 
 @on_both_solvers
 @given(updates=cohorts())
-def test_updates_without_conflict_stay_as_they_are(updates, solver):
-    agreement = consensus.agree(torch.from_numpy(np.abs(updates)), solver=solver)  # property 1
+def test_updates_without_conflict_stay_as_they_are(updates, solver) -> None:
+    agreement = consensus.agree(torch.from_numpy(np.abs(updates)), solver=solver)
     assert torch.equal(agreement.mixing, torch.eye(len(updates), dtype=torch.float64))
 
 
 @on_both_solvers
 @given(updates=cohorts())
-def test_agreed_updates_conflict_with_no_update_raw_or_agreed(updates, solver):
-    result = agreed(updates, solver)  # properties 2 and 3
+def test_agreed_updates_conflict_with_no_update_raw_or_agreed(updates, solver) -> None:
+    result = agreed(updates, solver)
     scaled, raw = result / lengths(updates), updates / lengths(updates)
     assert (scaled @ raw.T).min() >= -TOLERANCE
     assert (scaled @ scaled.T).min() >= -TOLERANCE
@@ -97,9 +97,9 @@ def test_agreed_updates_conflict_with_no_update_raw_or_agreed(updates, solver):
 
 @on_both_solvers
 @given(updates=cohorts(is_scaled=False), seed=st.integers(0, 2**32))
-def test_the_direction_lowers_every_clients_risk_by_its_share(updates, seed, solver):
+def test_the_direction_lowers_every_clients_risk_by_its_share(updates, seed, solver) -> None:
     weights = torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(len(updates))))
-    agreement = consensus.agree(torch.from_numpy(updates), weights, solver=solver)  # property 4
+    agreement = consensus.agree(torch.from_numpy(updates), weights, solver=solver)
     squared = (agreement.agreed_updates() ** 2).sum(1)
     slack = torch.from_numpy(updates) @ agreement.direction - weights * squared
     assert slack.min() >= -TOLERANCE * lengths(updates).max() ** 2
@@ -107,8 +107,8 @@ def test_the_direction_lowers_every_clients_risk_by_its_share(updates, seed, sol
 
 @on_both_solvers
 @given(updates=cohorts())
-def test_agreed_updates_are_orthogonal_projections(updates, solver):
-    result = agreed(updates, solver) / lengths(updates)  # property 5
+def test_agreed_updates_are_orthogonal_projections(updates, solver) -> None:
+    result = agreed(updates, solver) / lengths(updates)
     raw = updates / lengths(updates)
     squared = (result**2).sum(1)
     assert (result * raw).sum(1) == pytest.approx(squared, abs=TOLERANCE)
@@ -118,8 +118,8 @@ def test_agreed_updates_are_orthogonal_projections(updates, solver):
 
 @on_both_solvers
 @given(updates=cohorts())
-def test_only_updates_at_the_limit_of_conflict_are_added(updates, solver):
-    agreement = consensus.agree(torch.from_numpy(updates), solver=solver)  # property 6
+def test_only_updates_at_the_limit_of_conflict_are_added(updates, solver) -> None:
+    agreement = consensus.agree(torch.from_numpy(updates), solver=solver)
     size = lengths(updates)
     multipliers = (agreement.mixing.numpy() - np.eye(len(updates))) * size.T / size
     slack = (agreement.agreed_updates().numpy() / size) @ (updates / size).T
@@ -129,20 +129,20 @@ def test_only_updates_at_the_limit_of_conflict_are_added(updates, solver):
 
 @on_both_solvers
 @given(updates=cohorts(), seed=st.integers(0, 2**32))
-def test_the_length_of_an_update_matters_to_its_own_client_only(updates, seed, solver):
+def test_the_length_of_an_update_matters_to_its_own_client_only(updates, seed, solver) -> None:
     rng = np.random.default_rng(seed)
-    factors = 2.0 ** rng.integers(-27, 28, size=(len(updates), 1))  # property 7
+    factors = 2.0 ** rng.integers(-27, 28, size=(len(updates), 1))
     expected = agreed(updates, solver) * factors
     assert_same(agreed(updates * factors, solver), expected, updates * factors)
 
 
 @on_both_solvers
 @given(updates=cohorts(is_scaled=False), seed=st.integers(0, 2**32))
-def test_neither_rotation_nor_order_nor_sign_matters(updates, seed, solver):
+def test_neither_rotation_nor_order_nor_sign_matters(updates, seed, solver) -> None:
     rng = np.random.default_rng(seed)
     rotation, _ = np.linalg.qr(rng.standard_normal((updates.shape[1], updates.shape[1])))
     order = rng.permutation(len(updates))
-    result = agreed(updates, solver)  # property 8
+    result = agreed(updates, solver)
     assert_same(agreed(updates @ rotation, solver), result @ rotation, updates)
     assert_same(agreed(updates[order], solver), result[order], updates[order])
     assert_same(agreed(-updates, solver), -result, updates)
@@ -150,8 +150,8 @@ def test_neither_rotation_nor_order_nor_sign_matters(updates, seed, solver):
 
 @on_both_solvers
 @given(updates=cohorts(max_size=8))
-def test_agreeing_again_changes_nothing(updates, solver):
-    once = agreed(updates, solver)  # property 9
+def test_agreeing_again_changes_nothing(updates, solver) -> None:
+    once = agreed(updates, solver)
     for client, update in enumerate(once):
         cohort = np.vstack((updates, update))
         again = agreed(cohort, solver)[-1]
@@ -160,9 +160,9 @@ def test_agreeing_again_changes_nothing(updates, solver):
 
 @on_both_solvers
 @given(updates=cohorts(is_scaled=False), seed=st.integers(0, 2**32))
-def test_redundant_clients_change_nothing_for_the_others(updates, seed, solver):
+def test_redundant_clients_change_nothing_for_the_others(updates, seed, solver) -> None:
     rng = np.random.default_rng(seed)
-    result = agreed(updates, solver)  # property 10
+    result = agreed(updates, solver)
     duplicate = rng.integers(len(updates))
     combination = rng.integers(0, 3, size=len(updates)) @ updates
     more = np.vstack((updates, updates[duplicate], combination, np.zeros(updates.shape[1])))
@@ -174,8 +174,8 @@ def test_redundant_clients_change_nothing_for_the_others(updates, seed, solver):
 
 @on_both_solvers
 @given(updates=cohorts(is_scaled=False), factor=st.floats(1e-6, 1e6))
-def test_nothing_is_agreed_where_the_mean_vanishes(updates, factor, solver):
-    balanced = np.vstack((updates, -updates.sum(0)))  # property 11
+def test_nothing_is_agreed_where_the_mean_vanishes(updates, factor, solver) -> None:
+    balanced = np.vstack((updates, -updates.sum(0)))
     assert_same(agreed(balanced, solver), np.zeros_like(balanced), balanced)
     opposite = np.vstack((updates[0], -factor * updates[0]))
     assert_same(agreed(opposite, solver), np.zeros_like(opposite), opposite)
@@ -183,8 +183,8 @@ def test_nothing_is_agreed_where_the_mean_vanishes(updates, factor, solver):
 
 @on_both_solvers
 @given(updates=cohorts())
-def test_the_problem_in_all_params_has_the_same_solution(updates, solver):
-    raw = updates / lengths(updates)  # property 12
+def test_the_problem_in_all_params_has_the_same_solution(updates, solver) -> None:
+    raw = updates / lengths(updates)
     for client, result in enumerate(agreed(updates, solver) / lengths(updates)):
         multipliers, _ = nnls(raw.T, -raw[client])
         expected = raw[client] + multipliers @ raw
@@ -194,8 +194,8 @@ def test_the_problem_in_all_params_has_the_same_solution(updates, solver):
 
 @on_both_solvers
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 10))
-def test_independent_updates_all_keep_something(seed, size, solver):
-    updates = np.random.default_rng(seed).standard_normal((size, 3 * size))  # properties 6 and 13
+def test_independent_updates_all_keep_something(seed, size, solver) -> None:
+    updates = np.random.default_rng(seed).standard_normal((size, 3 * size))
     agreement = consensus.agree(torch.from_numpy(updates), solver=solver)
     assert agreement.mixing.diagonal().tolist() == [1.0] * size
     assert (torch.from_numpy(updates) @ agreement.direction).min() > 0
@@ -203,7 +203,7 @@ def test_independent_updates_all_keep_something(seed, size, solver):
 
 @on_both_solvers
 @given(seed=st.integers(0, 2**32), size=st.integers(2, 8))
-def test_a_short_step_raises_no_clients_risk(seed, size, solver):
+def test_a_short_step_raises_no_clients_risk(seed, size, solver) -> None:
     # Property 14 for risks |params - p|^2 / 2, whose smoothness is 1.
     optima = np.random.default_rng(seed).standard_normal((size, size + 2))
     direction = consensus.agree(torch.from_numpy(-optima), solver=solver).direction.numpy()
@@ -215,8 +215,8 @@ def test_a_short_step_raises_no_clients_risk(seed, size, solver):
 
 @on_both_solvers
 @given(seed=st.integers(0, 2**32), dim=st.integers(2, 9))
-def test_two_clients_give_up_their_part_against_each_other(seed, dim, solver):
-    first, second = updates = np.random.default_rng(seed).standard_normal((2, dim))  # property 15
+def test_two_clients_give_up_their_part_against_each_other(seed, dim, solver) -> None:
+    first, second = updates = np.random.default_rng(seed).standard_normal((2, dim))
     conflict = min(first @ second, 0.0)
     expected = np.stack(
         (first - conflict / (second @ second) * second, second - conflict / (first @ first) * first)
@@ -225,14 +225,14 @@ def test_two_clients_give_up_their_part_against_each_other(seed, dim, solver):
 
 
 @given(updates=cohorts(max_size=20))
-def test_the_solvers_agree_with_each_other(updates):
+def test_the_solvers_agree_with_each_other(updates) -> None:
     assert_same(agreed(updates, "active_set"), agreed(updates, "osqp"), updates)
 
 
 @on_both_solvers
 @settings(max_examples=30)
 @given(updates=cohorts(), factor=st.floats(1.1, 1.9))
-def test_opposite_float32_updates_of_any_length_are_solved(updates, factor, solver):
+def test_opposite_float32_updates_of_any_length_are_solved(updates, factor, solver) -> None:
     # Rounding makes them opposite only to 1e-8, which no multiplier in float64 can undo to 1e-9.
     opposite = torch.from_numpy(np.vstack((updates, -factor * updates[0]))).float()
     agreement = consensus.agree(opposite, solver=solver)

@@ -35,7 +35,7 @@ def shuffled_labels(class_sizes, seed):
 
 @unhurried
 @given(populations, configs)
-def test_partitions_are_disjoint_and_complete_and_leave_nobody_out(population, config):
+def test_partitions_are_disjoint_and_complete_and_leave_nobody_out(population, config) -> None:
     class_sizes, num_clients, seed = population
     labels = shuffled_labels(class_sizes, seed)
     clients = partition(config, labels, num_clients, seed)
@@ -47,7 +47,7 @@ def test_partitions_are_disjoint_and_complete_and_leave_nobody_out(population, c
 @pytest.mark.parametrize("config", [Ring2(), Iid5()])
 @unhurried
 @given(seed=seeds)
-def test_superclass_partitions_are_disjoint_and_complete(config, seed):
+def test_superclass_partitions_are_disjoint_and_complete(config, seed) -> None:
     labels = shuffled_labels([6] * 100, seed)
     clients = partition(config, labels, 100, seed)
     assert [len(own) for own in clients] == [6] * 100
@@ -56,7 +56,7 @@ def test_superclass_partitions_are_disjoint_and_complete(config, seed):
 
 @unhurried
 @given(populations, st.integers(1, 3))
-def test_clients_hold_at_most_the_given_number_of_classes(population, classes):
+def test_clients_hold_at_most_the_given_number_of_classes(population, classes) -> None:
     class_sizes, num_clients, seed = population
     labels = shuffled_labels(class_sizes, seed)
     clients = partition(ClassesPerClient(classes=classes), labels, num_clients, seed)
@@ -65,7 +65,7 @@ def test_clients_hold_at_most_the_given_number_of_classes(population, classes):
 
 @unhurried
 @given(populations, configs)
-def test_a_partition_is_a_function_of_its_seed(population, config):
+def test_a_partition_is_a_function_of_its_seed(population, config) -> None:
     class_sizes, num_clients, seed = population
     labels = shuffled_labels(class_sizes, seed)
     first, again = (partition(config, labels, num_clients, seed) for _ in range(2))
@@ -74,7 +74,7 @@ def test_a_partition_is_a_function_of_its_seed(population, config):
 
 @unhurried
 @given(populations, configs)
-def test_label_matched_test_sets_have_only_classes_that_are_trained_on(population, config):
+def test_label_matched_test_sets_have_only_classes_that_are_trained_on(population, config) -> None:
     class_sizes, num_clients, seed = population
     labels = shuffled_labels(class_sizes, seed)
     test_labels = shuffled_labels(class_sizes, seed + 1)

@@ -47,7 +47,7 @@ def sparse(num_clients: int) -> similarity.SparseTable:
 
 
 @given(config=configs, population=populations(), seed=st.integers(0, 2**32))
-def test_cohorts_are_increasing_clients_of_the_size_asked_for(config, population, seed):
+def test_cohorts_are_increasing_clients_of_the_size_asked_for(config, population, seed) -> None:
     cohorts, _ = play(config, population, seed, dense(population[0]))
     for cohort in cohorts:
         assert len(set(cohort)) == population[1]
@@ -56,7 +56,9 @@ def test_cohorts_are_increasing_clients_of_the_size_asked_for(config, population
 
 
 @given(config=configs, population=populations(), seed=st.integers(0, 2**32))
-def test_the_sparse_table_gives_the_cohorts_and_values_of_the_dense_one(config, population, seed):
+def test_the_sparse_table_gives_the_cohorts_and_values_of_the_dense_one(
+    config, population, seed
+) -> None:
     everybody = np.arange(population[0])
     cohorts, table = play(config, population, seed, dense(population[0]))
     same_cohorts, same_table = play(config, population, seed, sparse(population[0]))
@@ -65,7 +67,7 @@ def test_the_sparse_table_gives_the_cohorts_and_values_of_the_dense_one(config, 
 
 
 @given(config=configs, population=populations(), seed=st.integers(0, 2**32))
-def test_the_table_holds_averages_of_cosines(config, population, seed):
+def test_the_table_holds_averages_of_cosines(config, population, seed) -> None:
     cohorts, table = play(config, population, seed, dense(population[0]))
     counts = np.bincount(
         [client for cohort in cohorts for client in cohort], minlength=len(table.values)
@@ -76,7 +78,7 @@ def test_the_table_holds_averages_of_cosines(config, population, seed):
 
 
 @given(config=configs, population=populations(), seed=st.integers(0, 2**32))
-def test_pairs_that_did_not_take_part_keep_their_value(config, population, seed):
+def test_pairs_that_did_not_take_part_keep_their_value(config, population, seed) -> None:
     _, table = play(config, population, seed, dense(population[0]))
     cohort = np.arange(0, population[0], 2)
     after = similarity.blend(table, cohort, np.eye(len(cohort)), config.ema)
@@ -86,7 +88,7 @@ def test_pairs_that_did_not_take_part_keep_their_value(config, population, seed)
 
 
 @pytest.mark.parametrize("variant", ["clean", "official"])
-def test_before_anything_is_known_all_clients_are_equally_likely(variant):
+def test_before_anything_is_known_all_clients_are_equally_likely(variant) -> None:
     sampler = samplers.build(SimilaritySampler(variant=variant))
     counts = np.zeros(10)
     num_draws = 2000
@@ -97,7 +99,7 @@ def test_before_anything_is_known_all_clients_are_equally_likely(variant):
 
 
 @pytest.mark.parametrize("variant", ["clean", "official"])
-def test_annealed_cohorts_are_less_similar_than_random_ones(variant):
+def test_annealed_cohorts_are_less_similar_than_random_ones(variant) -> None:
     classes = np.random.default_rng(0).integers(10, size=(100, 2))
     shared = (classes[:, :, None, None] == classes.T[None, None].transpose(0, 1, 3, 2)).sum((1, 3))
     table = similarity.DenseTable(1, np.where(np.eye(100, dtype=bool), 1.0, shared / 2 - 0.1))

@@ -56,7 +56,7 @@ CORRECTING = ["fedavg", "fedprox", "scaffold", "feddyn", "feddc"]
 )
 def test_a_client_is_trained_the_same_in_any_company(
     model, method, sizes, batch_size, clip_norm, features, hidden, data
-):
+) -> None:
     shape = FEATURES["conv2"] if model == "conv2" else (features,)
     settings = {
         "model": {"name": model, **({"hidden": [hidden]} if model == "mlp" else {})},
@@ -76,7 +76,7 @@ def test_a_client_is_trained_the_same_in_any_company(
 @pytest.mark.parametrize("num_shards", [2, 3, 5])
 @pytest.mark.parametrize("method", CORRECTING)
 @pytest.mark.parametrize("model", ["mlp", "conv2"])
-def test_the_number_of_shards_changes_no_bit(model, method, num_shards):
+def test_the_number_of_shards_changes_no_bit(model, method, num_shards) -> None:
     """Over two rounds, with a cohort that leaves one client, or none, in some of the shards."""
     population = make_population([9, 50, 14, 1, 22, 49, 3, 2], FEATURES[model])
     settings = {
@@ -105,7 +105,7 @@ def test_the_number_of_shards_changes_no_bit(model, method, num_shards):
 
 @pytest.mark.parametrize("offset", [1, 2, 3, 7])
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedcome", "fedfv"])
-def test_where_reports_lie_in_memory_changes_no_bit(method, offset):
+def test_where_reports_lie_in_memory_changes_no_bit(method, offset) -> None:
     """Reports come from other processes, at any address."""
     population = make_population([9, 30, 14, 1], FEATURES["mlp"])
     trial = Trial.model_validate({"model": {"name": "mlp"}, "method": {"name": method}})
@@ -116,7 +116,7 @@ def test_where_reports_lie_in_memory_changes_no_bit(method, offset):
     steps = []
     for some in (report, displaced):
         server = Server(trial, shard.model.init(1), 4)
-        server.step(cohort, server.gather(cohort, [some]))
+        server.aggregate(cohort, server.gather(cohort, [some]))
         steps.append(server.params)
     assert torch.equal(*steps)
 
@@ -129,7 +129,7 @@ def displace(tensor, offset):
 
 
 @pytest.mark.parametrize(("rows", "inner", "columns"), [(50, 784, 64), (50, 64, 10), (2, 5, 3)])
-def test_the_library_multiplies_each_matrix_of_a_block_alike(rows, inner, columns):
+def test_the_library_multiplies_each_matrix_of_a_block_alike(rows, inner, columns) -> None:
     """What the promise of equal bits rests on; should a release of PyTorch break it, see here."""
     rng = np.random.default_rng(0)
     x, weight, error = (

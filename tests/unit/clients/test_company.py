@@ -37,7 +37,7 @@ def test_without_the_switch_company_shows_where_mkl_looks_at_it() -> None:
 def test_arithmetic_that_looks_at_company_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Dense.add_gradient
 
-    def differently_alone(self, target, params, batch, *, keep, scale):  # type: ignore[no-untyped-def]
+    def differently_alone(self, target, params, batch, *, keep, scale) -> None:  # type: ignore[no-untyped-def]
         nudge = torch.finfo(torch.float32).eps if len(batch.y) == 1 else 0.0
         honest(self, target, params, batch, keep=keep, scale=scale * (1 + 4 * nudge))
 

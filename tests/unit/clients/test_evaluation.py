@@ -8,7 +8,7 @@ from fedcome_ray.datasets.population import Examples, Population, split_in_order
 from fedcome_ray.experiments.trial import Trial
 
 
-def test_metrics_are_means_over_each_clients_segment():
+def test_metrics_are_means_over_each_clients_segment() -> None:
     scores = Scores(np.float32([1, 3, 5, 2]), np.array([True, False, True, True]))
     found = evaluation(scores, np.array([0, 2, 3, 4]))
     assert found.loss == 11 / 4
@@ -17,7 +17,7 @@ def test_metrics_are_means_over_each_clients_segment():
     np.testing.assert_array_equal(found.client_accuracy, [0.5, 1, 1])
 
 
-def test_the_summary_shows_the_spread_between_clients():
+def test_the_summary_shows_the_spread_between_clients() -> None:
     accuracy = np.linspace(0, 1, 20)
     summary = Evaluation(0.3, 0.5, np.arange(20.0), accuracy).summary
     assert summary["accuracy/client_mean"] == pytest.approx(0.5)
@@ -27,7 +27,7 @@ def test_the_summary_shows_the_spread_between_clients():
 
 
 @pytest.mark.parametrize("side", ["test", "train"])
-def test_chunks_score_either_side_example_by_example(side):
+def test_chunks_score_either_side_example_by_example(side) -> None:
     rng = np.random.default_rng(0)
     sides = {
         name: split_in_order(

@@ -120,7 +120,7 @@ MODELS = {
     ids=["batches", "clipped", "full_batch"],
 )
 @pytest.mark.parametrize("name", MODELS)
-def test_every_client_gets_the_update_of_the_plain_loop(name, local, dtype):
+def test_every_client_gets_the_update_of_the_plain_loop(name, local, dtype) -> None:
     settings, feature_shape, num_classes, module = MODELS[name]
     model = make_model(settings, feature_shape, num_classes)
     module = with_given_masks(module).to(dtype)
@@ -133,7 +133,7 @@ def test_every_client_gets_the_update_of_the_plain_loop(name, local, dtype):
         torch.testing.assert_close(update, expected, rtol=0, atol=TOLERANCE[dtype] * scale)
 
 
-def test_a_users_module_gets_the_update_of_the_plain_loop():
+def test_a_users_module_gets_the_update_of_the_plain_loop() -> None:
     def make():
         return nn.Sequential(nn.Linear(20, 6), nn.GroupNorm(2, 6), nn.Tanh(), nn.Linear(6, 10))
 
@@ -145,7 +145,7 @@ def test_a_users_module_gets_the_update_of_the_plain_loop():
         torch.testing.assert_close(update, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_a_correction_is_followed():
+def test_a_correction_is_followed() -> None:
     def towards_origin(grad, params, received, client):
         return params - received.params + 1.0
 
@@ -156,7 +156,7 @@ def test_a_correction_is_followed():
     torch.testing.assert_close(report["update"], torch.full((5, model.dim), -0.75))
 
 
-def test_a_report_says_how_far_and_on_how_much_clients_trained():
+def test_a_report_says_how_far_and_on_how_much_clients_trained() -> None:
     model, examples = make_model({"name": "logistic"}, (20,), 10), make_examples((20,), 10)
     local = LocalConfig(lr=0.5, lr_decay=0.5, batch_size=5, epochs=2)
     report = train(model, examples, local, model.init(0))
@@ -166,7 +166,7 @@ def test_a_report_says_how_far_and_on_how_much_clients_trained():
     assert report["loss"].isnan().all()
 
 
-def test_the_loss_is_that_of_the_params_received():
+def test_the_loss_is_that_of_the_params_received() -> None:
     model, examples = make_model({"name": "mlp"}, (20,), 10), make_examples((20,), 10)
     start = model.init(0)
     report = train(model, examples, LocalConfig(batch_size=5), start, only_training(uses_loss=True))
@@ -179,7 +179,7 @@ def test_the_loss_is_that_of_the_params_received():
     torch.testing.assert_close(report["loss"].squeeze(-1), expected)
 
 
-def test_a_client_without_more_batches_does_not_move():
+def test_a_client_without_more_batches_does_not_move() -> None:
     model = make_model({"name": "mlp"}, (20,), 10)
     local, start = LocalConfig(batch_size=5), model.init(0)
     together = train(model, make_examples((20,), 10), local, start)["update"]
@@ -188,7 +188,7 @@ def test_a_client_without_more_batches_does_not_move():
     assert torch.equal(together[1], alone[0])
 
 
-def test_training_never_leaves_its_device():
+def test_training_never_leaves_its_device() -> None:
     """The meta device refuses to hand values to the host, and to mix with tensors of the CPU."""
     model, meta = make_model({"name": "mlp"}, (20,), 10), torch.device("meta")
     examples = make_examples((20,), 10)
@@ -201,7 +201,7 @@ def test_training_never_leaves_its_device():
         assert report["update"].shape == (5, model.dim)
 
 
-def test_convolutional_clients_form_blocks_on_other_devices_than_the_cpu():
+def test_convolutional_clients_form_blocks_on_other_devices_than_the_cpu() -> None:
     model, meta = make_model({"name": "conv2"}, (1, 14, 14), 10), torch.device("meta")
     examples = make_examples((1, 14, 14), 10)
     examples = examples._replace(
@@ -216,11 +216,11 @@ def test_convolutional_clients_form_blocks_on_other_devices_than_the_cpu():
     [(1, None, 2), (2, None, 2), (3, None, 3), (5, None, 6), (600, None, 768), (769, None, 1024),
      (600, 50, 50), (50, 50, 50), (41, 50, 48), (49, 50, 50), (7, 1, 2)],
 )  # fmt: skip
-def test_batches_are_padded_by_the_clients_own_size(size, batch_size, width):
+def test_batches_are_padded_by_the_clients_own_size(size, batch_size, width) -> None:
     assert padded_width(size, batch_size) == width
 
 
-def test_blocks_hold_every_client_once_and_no_more_than_fit():
+def test_blocks_hold_every_client_once_and_no_more_than_fit() -> None:
     sizes = np.array([5, 300, 7, 50, 51, 50, 8, 1])
     found = list(blocks(sizes, 50, most_clients=lambda width: 2))
     assert sorted(position for _, block in found for position in block) == list(range(8))

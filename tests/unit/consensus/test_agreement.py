@@ -42,7 +42,7 @@ MUTUAL_CONFLICT = [[1.0, -1.0, -1.0], [-1.0, 1.0, -1.0], [-1.0, -1.0, 1.0]]
         pytest.param([[3.0, -4.0]], [[1]], [3, -4], id="a cohort of one"),
     ],
 )
-def test_independent_updates_agree_as_computed_by_hand(updates, mixing, direction, solver):
+def test_independent_updates_agree_as_computed_by_hand(updates, mixing, direction, solver) -> None:
     agreement = consensus.agree(updates_of(updates), solver=solver)
     assert agreement.mixing.numpy() == pytest.approx(np.array(mixing), abs=1e-12)
     assert agreement.direction.numpy() == pytest.approx(np.array(direction), abs=1e-12)
@@ -67,7 +67,7 @@ def test_independent_updates_agree_as_computed_by_hand(updates, mixing, directio
         pytest.param([[1, 0], [0, 0], [-1, 1]], [[0.5, 0.5], [0, 0], [0, 1]], id="one zero"),
     ],
 )
-def test_dependent_updates_agree_as_computed_by_hand(updates, agreed, solver):
+def test_dependent_updates_agree_as_computed_by_hand(updates, agreed, solver) -> None:
     agreement = consensus.agree(updates_of(updates), solver=solver)
     assert agreement.agreed_updates().numpy() == pytest.approx(np.array(agreed), abs=1e-12)
     assert agreement.direction.numpy() == pytest.approx(np.mean(agreed, axis=0), abs=1e-12)
@@ -82,7 +82,7 @@ def test_dependent_updates_agree_as_computed_by_hand(updates, agreed, solver):
         (10, Fraction(1, 10), 5.5),
     ],
 )
-def test_equally_conflicting_clients_only_lengthen_the_mean(size, rho, factor, solver):
+def test_equally_conflicting_clients_only_lengthen_the_mean(size, rho, factor, solver) -> None:
     cosines = (1 + float(rho)) * np.eye(size) - float(rho)
     updates = torch.from_numpy(np.linalg.cholesky(cosines))
     agreement = consensus.agree(updates, solver=solver)
@@ -93,7 +93,7 @@ def test_equally_conflicting_clients_only_lengthen_the_mean(size, rho, factor, s
     assert agreement.info["step_ratio"] == pytest.approx(factor)
 
 
-def test_weights_are_normalised(solver):
+def test_weights_are_normalised(solver) -> None:
     agreement = consensus.agree(updates_of(CONFLICT), torch.tensor([100, 300]), solver=solver)
     assert agreement.direction.tolist() == pytest.approx([1 / 8, 7 / 8])
 
@@ -101,30 +101,30 @@ def test_weights_are_normalised(solver):
 @pytest.mark.parametrize(
     "weights", [[1.0], [1.0, -1.0], [0.0, 0.0], [math.nan, 1.0], [math.inf, 1.0]]
 )
-def test_impossible_weights_are_refused(weights):
+def test_impossible_weights_are_refused(weights) -> None:
     with pytest.raises(ValueError, match="2 non-negative numbers"):
         consensus.agree(updates_of(CONFLICT), torch.tensor(weights))
 
 
-def test_clamp_limits_each_coordinate():
+def test_clamp_limits_each_coordinate() -> None:
     update = updates_of([[0.004, -0.02, 0.005, 0.0051]])
     direction = consensus.agree(update, clamp=0.005).direction
     assert direction.tolist() == [0.004, -0.005, 0.005, 0.005]
 
 
-def test_matched_norm_keeps_the_direction_and_the_length_of_the_plain_mean(solver):
+def test_matched_norm_keeps_the_direction_and_the_length_of_the_plain_mean(solver) -> None:
     updates = updates_of(MUTUAL_CONFLICT)
     direction = consensus.agree(updates, solver=solver, match_norm=True).direction
     assert torch.allclose(direction, updates.mean(0), rtol=1e-12)  # twice as long without
 
 
-def test_matched_norm_does_not_blow_up_a_direction_that_vanishes(solver):
+def test_matched_norm_does_not_blow_up_a_direction_that_vanishes(solver) -> None:
     updates = updates_of([[3.0, 4.0], [-1.5, -2.0]])
     direction = consensus.agree(updates, solver=solver, match_norm=True).direction
     assert direction.norm() < 1e-14
 
 
-def test_info_describes_what_happened(solver):
+def test_info_describes_what_happened(solver) -> None:
     info = consensus.agree(updates_of(CONFLICT), solver=solver).info
     assert info["conflicts/before"] == 1
     assert info["conflicts/after"] == 0
@@ -135,27 +135,27 @@ def test_info_describes_what_happened(solver):
     assert info["solve_seconds"] > 0
 
 
-def test_blocks_of_updates_are_one_cohort(solver):
+def test_blocks_of_updates_are_one_cohort(solver) -> None:
     updates = torch.randn((6, 20), generator=torch.Generator().manual_seed(0))
     whole = consensus.agree(updates, solver=solver)
     blocks = consensus.agree([updates[:2], updates[2:]], solver=solver)
     assert torch.equal(whole.direction, blocks.direction)
 
 
-def test_a_given_gram_matrix_is_not_computed_again(solver, monkeypatch):
+def test_a_given_gram_matrix_is_not_computed_again(solver, monkeypatch) -> None:
     updates = updates_of(CONFLICT)
     monkeypatch.setattr("fedcome_ray.numerics.geometry.gram_matrix", None)
     agreement = consensus.agree(updates, gram=updates @ updates.T, solver=solver)
     assert agreement.direction.tolist() == pytest.approx([1 / 4, 3 / 4])
 
 
-def test_the_same_input_gives_the_same_bits(solver):
+def test_the_same_input_gives_the_same_bits(solver) -> None:
     updates = digits_updates(40)
     first, second = (consensus.agree(updates, solver=solver).direction for _ in range(2))
     assert torch.equal(first, second)
 
 
-def test_float32_updates_give_a_float32_direction_and_are_not_written_to(solver):
+def test_float32_updates_give_a_float32_direction_and_are_not_written_to(solver) -> None:
     updates = digits_updates(20).float()
     before = updates.clone()
     agreement = consensus.agree(updates, solver=solver)
@@ -164,21 +164,23 @@ def test_float32_updates_give_a_float32_direction_and_are_not_written_to(solver)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_updates_that_are_not_finite_are_named(value, solver):
+def test_updates_that_are_not_finite_are_named(value, solver) -> None:
     updates = torch.ones((4, 3))
     updates[1, 2] = updates[3, 0] = value
     with pytest.raises(DivergenceError, match=r"2 of 4 updates .* positions of the cohort: 1, 3"):
         consensus.agree(updates, solver=solver)
 
 
-def test_a_solution_that_misses_optimality_is_an_error(solver):
+def test_a_solution_that_misses_optimality_is_an_error(solver) -> None:
     damaged = torch.tensor([[1.0, math.nan], [math.nan, 2.0]], dtype=torch.float64)
     with pytest.raises(ConsensusError, match=r"cohort of 2 .* misses optimality .* condition"):
         consensus.agree(updates_of(CONFLICT), gram=damaged, solver=solver)
 
 
 @pytest.mark.parametrize(("size", "scale"), [(10, 1.0), (40, 1e-8), (100, 1e8), (196, 1.0)])
-def test_real_updates_agree_with_least_squares_on_the_updates_themselves(size, scale, solver):
+def test_real_updates_agree_with_least_squares_on_the_updates_themselves(
+    size, scale, solver
+) -> None:
     updates = digits_updates(size) * scale
     agreement = consensus.agree(updates.float(), solver=solver)
     expected = projections(updates.float().double().numpy()).mean(axis=0)
@@ -189,7 +191,7 @@ def test_real_updates_agree_with_least_squares_on_the_updates_themselves(size, s
 
 
 @pytest.mark.parametrize("distance", [1e-3, 1e-5, 1e-7])
-def test_updates_opposite_but_for_a_trifle_are_told_apart(distance, solver):
+def test_updates_opposite_but_for_a_trifle_are_told_apart(distance, solver) -> None:
     # The first two leave a wedge as narrow as `distance`, which squared is lost in float64.
     opposite = [[1.0, 0.0], [-1.0, distance]]
     along = consensus.agree(updates_of([*opposite, [0.5, 0.5]]), solver=solver)
@@ -224,7 +226,7 @@ def projections(updates: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("seed", [11, 13])  # rounding alone used to send half of them there
-def test_a_cohort_in_few_dimensions_needs_no_slow_solution(seed):
+def test_a_cohort_in_few_dimensions_needs_no_slow_solution(seed) -> None:
     updates = np.random.default_rng(seed).normal(size=(196, 100))
     cosines, _ = geometry.normalise(torch.from_numpy(updates @ updates.T))
     multipliers, is_pending = np.zeros_like(cosines), np.ones(196, np.bool_)

@@ -9,7 +9,7 @@ from tests.unit.datasets.files import LEAF_TEST, LEAF_TRAIN, cifar_files, make_s
 
 
 @pytest.fixture
-def small_datasets(monkeypatch):
+def small_datasets(monkeypatch) -> None:
     """The published datasets are a few images each, so that no test needs the real ones."""
     for name in ("mnist", "cifar10", "cifar100"):
         make_small(monkeypatch, name)

@@ -22,7 +22,7 @@ def published(name):
     return REGISTRY[name].published
 
 
-def make_small(monkeypatch, name, sha256=None):
+def make_small(monkeypatch, name, sha256=None) -> None:
     real = REGISTRY[name]
     published = replace(real.published, num_train=NUM_TRAIN, num_test=NUM_TEST, sha256=sha256)
     monkeypatch.setitem(REGISTRY, name, images.dataset(real.config, published, real.label))
@@ -52,7 +52,7 @@ def channels_first(x):
     return x[:, None] if x.ndim == 3 else np.moveaxis(x, -1, 1)
 
 
-def write_mnist(folder, suffix=""):
+def write_mnist(folder, suffix="") -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for key, array in columns("mnist").items():
         header = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}i", *array.shape)
@@ -80,13 +80,13 @@ def cifar_files(name):
     }
 
 
-def write_files(folder, files):
+def write_files(folder, files) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
 
 
-def write_archive(path, files):
+def write_archive(path, files) -> None:
     with tarfile.open(path, "w:gz") as tar:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
@@ -99,7 +99,7 @@ def leaf_images(writer, count):
     return rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
 
 
-def write_leaf(folder, side, shards):
+def write_leaf(folder, side, shards) -> None:
     """A JSON file for each shard `{writer: labels}`, named as LEAF names it."""
     (folder / side).mkdir(parents=True, exist_ok=True)
     for number, shard in enumerate(shards):
@@ -117,7 +117,7 @@ def write_leaf(folder, side, shards):
         )
 
 
-def assert_are(arrays, expected):
+def assert_are(arrays, expected) -> None:
     for side, part in zip(("train", "test"), arrays, strict=True):
         assert np.array_equal(part.x, channels_first(expected[f"x_{side}"]))
         assert np.array_equal(part.y, expected[f"y_{side}"])

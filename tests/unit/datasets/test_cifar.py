@@ -14,20 +14,20 @@ from tests.unit.datasets.files import (
 )
 
 
-def test_cifar_is_read_from_torchvisions_folder(tmp_path, cifar):
+def test_cifar_is_read_from_torchvisions_folder(tmp_path, cifar) -> None:
     name, files = cifar
     write_files(tmp_path / LAYOUTS[name].folder, files)
     assert_are(sources.open_arrays(published(name), tmp_path), columns(name))
 
 
-def test_cifar_is_read_from_an_archive_laid_in_by_hand(tmp_path, cifar):
+def test_cifar_is_read_from_an_archive_laid_in_by_hand(tmp_path, cifar) -> None:
     name, files = cifar
     layout = LAYOUTS[name]
     write_archive(tmp_path / layout.archive, {f"{layout.folder}/{k}": v for k, v in files.items()})
     assert_are(sources.open_arrays(published(name), tmp_path), columns(name))
 
 
-def test_an_archive_cannot_write_anywhere(tmp_path, cifar):
+def test_an_archive_cannot_write_anywhere(tmp_path, cifar) -> None:
     name, files = cifar
     layout = LAYOUTS[name]
     folder = tmp_path / "data"
@@ -40,7 +40,7 @@ def test_an_archive_cannot_write_anywhere(tmp_path, cifar):
     assert not Path("/tmp/escaped-too").exists()
 
 
-def test_a_pickle_with_another_checksum_is_not_opened(tmp_path, cifar):
+def test_a_pickle_with_another_checksum_is_not_opened(tmp_path, cifar) -> None:
     name, files = cifar
     folder = tmp_path / LAYOUTS[name].folder
     write_files(folder, {**files, "data_batch_2": b"cos\nsystem\n(S'exit 1'\ntR."})
@@ -49,7 +49,7 @@ def test_a_pickle_with_another_checksum_is_not_opened(tmp_path, cifar):
     assert str(folder) in str(error.value)
 
 
-def test_a_file_missing_in_the_folder_is_named(tmp_path, cifar):
+def test_a_file_missing_in_the_folder_is_named(tmp_path, cifar) -> None:
     name, files = cifar
     del files["test_batch"]
     write_files(tmp_path / LAYOUTS[name].folder, files)
@@ -57,7 +57,7 @@ def test_a_file_missing_in_the_folder_is_named(tmp_path, cifar):
         sources.open_arrays(published(name), tmp_path)
 
 
-def test_a_truncated_archive_is_named(tmp_path, cifar):
+def test_a_truncated_archive_is_named(tmp_path, cifar) -> None:
     name, files = cifar
     layout = LAYOUTS[name]
     archive = tmp_path / layout.archive
@@ -67,7 +67,7 @@ def test_a_truncated_archive_is_named(tmp_path, cifar):
         sources.open_arrays(published(name), tmp_path)
 
 
-def test_the_download_is_torchvisions(tmp_path):
+def test_the_download_is_torchvisions(tmp_path) -> None:
     (archive,) = published("cifar100").originals.downloads(tmp_path)
     assert archive.path == tmp_path / "cifar-100-python.tar.gz"
     assert archive.md5 == "eb9058c3a382ffc7106e4002c42a8d85"

@@ -15,10 +15,11 @@ from fedcome_ray.data import main
 from fedcome_ray.datasets import packed
 from fedcome_ray.datasets.torchvision_import import torchvision_datasets
 from tests.unit.datasets.files import columns, femnist_columns, published, write_leaf, write_mnist
+from typing import Never
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, *_):
+    def log_message(self, *_) -> None:
         pass
 
 
@@ -33,7 +34,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_list_says_what_is_there(folder, small_datasets, capsys):
+def test_list_says_what_is_there(folder, small_datasets, capsys) -> None:
     write_mnist(folder)
     assert main(["list"]) == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
@@ -44,20 +45,20 @@ def test_list_says_what_is_there(folder, small_datasets, capsys):
     assert len(states) == 6
 
 
-def test_import_says_where_no_checksum_is_known(folder, small_datasets, capsys):
+def test_import_says_where_no_checksum_is_known(folder, small_datasets, capsys) -> None:
     np.savez(folder / "mine.npz", **columns("cifar100"))
     assert main(["import", "cifar100", "--from", "mine.npz"]) == 0
     assert "cifar100: the sizes are right; no checksum" in capsys.readouterr().out
 
 
-def test_import_packs_arrays_and_verify_reads_them(folder, small_datasets, capsys):
+def test_import_packs_arrays_and_verify_reads_them(folder, small_datasets, capsys) -> None:
     np.savez(folder / "mine.npz", **columns("cifar10"))
     assert main(["import", "cifar10", "--from", "mine.npz"]) == 0
     assert main(["verify"]) == 0
     assert "cifar10: good, 40 training and 20 test examples" in capsys.readouterr().out
 
 
-def test_verify_names_all_that_is_damaged(folder, small_datasets, capsys):
+def test_verify_names_all_that_is_damaged(folder, small_datasets, capsys) -> None:
     for name in ("mnist", "cifar10", "cifar100"):
         np.savez(folder / "mine.npz", **columns(name))
         assert main(["import", name, "--from", "mine.npz"]) == 0
@@ -70,7 +71,7 @@ def test_verify_names_all_that_is_damaged(folder, small_datasets, capsys):
     assert "cifar100" in said.err
 
 
-def test_list_counts_the_writers_that_are_packed(folder, capsys):
+def test_list_counts_the_writers_that_are_packed(folder, capsys) -> None:
     for side in ("train", "test"):
         write_leaf(folder / "leaf" / "data", side, [{"f1": [1], "f0": [2, 2]}])
     assert main(["import", "femnist", "--from", "leaf"]) == 0
@@ -79,20 +80,20 @@ def test_list_counts_the_writers_that_are_packed(folder, capsys):
     assert row.replace("│", " ").split() == ["femnist", "packed", "3", "3", "62", "2"]
 
 
-def test_import_says_how_many_writers_there_are(folder, capsys):
+def test_import_says_how_many_writers_there_are(folder, capsys) -> None:
     write_leaf(folder / "leaf" / "data", "train", [{"f1": [1], "f0": [2]}])
     write_leaf(folder / "leaf" / "data", "test", [{"f1": [1], "f0": [2]}])
     assert main(["import", "femnist", "--from", "leaf"]) == 0
     assert "of 2 writers (the paper has 196)" in capsys.readouterr().out
 
 
-def test_verify_packs_original_files(folder, small_datasets):
+def test_verify_packs_original_files(folder, small_datasets) -> None:
     write_mnist(folder)
     assert main(["verify", "mnist"]) == 0
     assert packed.pack_path(published("mnist"), folder).is_file()
 
 
-def test_download_gets_and_packs_the_files(folder, small_datasets, monkeypatch, capsys):
+def test_download_gets_and_packs_the_files(folder, small_datasets, monkeypatch, capsys) -> None:
     source = folder / "server"
     write_mnist(source, ".gz")
     mnist = torchvision_datasets().MNIST
@@ -108,14 +109,14 @@ def test_download_gets_and_packs_the_files(folder, small_datasets, monkeypatch, 
     assert packed.pack_path(published("mnist"), folder / "here").is_file()
 
 
-def test_download_leaves_alone_what_is_packed(folder, small_datasets, capsys):
+def test_download_leaves_alone_what_is_packed(folder, small_datasets, capsys) -> None:
     write_mnist(folder)
     main(["verify", "mnist"])
     assert main(["download", "mnist"]) == 0
     assert "mnist: already in" in capsys.readouterr().out
 
 
-def test_show_prints_and_draws_a_partition(folder, capsys):
+def test_show_prints_and_draws_a_partition(folder, capsys) -> None:
     assert main(["show", "digits", "--set", "data.num_clients=20"]) == 0
     out = capsys.readouterr().out
     assert "digits, classes_per_client, classes 2, num_clients 20" in out
@@ -124,14 +125,14 @@ def test_show_prints_and_draws_a_partition(folder, capsys):
     assert (folder / "digits.png").read_bytes().startswith(PNG)
 
 
-def test_the_picture_of_a_users_dataset_is_named_after_its_file(folder):
+def test_the_picture_of_a_users_dataset_is_named_after_its_file(folder) -> None:
     (folder / "inside").mkdir()
     np.savez(folder / "inside" / "mine.npz", **femnist_columns())
     assert main(["show", "npz:inside/mine.npz"]) == 0
     assert (folder / "mine.png").read_bytes().startswith(PNG)
 
 
-def test_show_takes_a_users_dataset(folder, capsys):
+def test_show_takes_a_users_dataset(folder, capsys) -> None:
     arrays = femnist_columns()
     np.savez(folder / "mine.npz", **arrays)
     assert main(["show", "npz:mine.npz", "--out", "picture.png"]) == 0
@@ -153,7 +154,9 @@ def test_show_takes_a_users_dataset(folder, capsys):
         (["show", "digits", "--out", "no/such/folder/x.png"], "cannot write no/such/folder/x.png"),
     ],
 )
-def test_what_cannot_be_done_is_said_in_one_message_with_exit_code_2(capsys, arguments, message):
+def test_what_cannot_be_done_is_said_in_one_message_with_exit_code_2(
+    capsys, arguments, message
+) -> None:
     assert main(arguments) == 2
     captured = capsys.readouterr()
     assert captured.err.startswith("error: ")
@@ -161,8 +164,8 @@ def test_what_cannot_be_done_is_said_in_one_message_with_exit_code_2(capsys, arg
     assert "Traceback" not in captured.err
 
 
-def test_an_interruption_says_how_to_go_on_with_exit_code_1(monkeypatch, capsys):
-    def interrupt(*_):
+def test_an_interruption_says_how_to_go_on_with_exit_code_1(monkeypatch, capsys) -> None:
+    def interrupt(*_) -> Never:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(datasets, "load", interrupt)
@@ -170,8 +173,8 @@ def test_an_interruption_says_how_to_go_on_with_exit_code_1(monkeypatch, capsys)
     assert capsys.readouterr().err == "interrupted; the same command goes on\n"
 
 
-def test_a_failure_of_the_machine_has_exit_code_1(monkeypatch, capsys):
-    def fail(*_):
+def test_a_failure_of_the_machine_has_exit_code_1(monkeypatch, capsys) -> None:
+    def fail(*_) -> Never:
         raise OSError("no space left")
 
     monkeypatch.setattr(datasets, "load", fail)
@@ -179,7 +182,7 @@ def test_a_failure_of_the_machine_has_exit_code_1(monkeypatch, capsys):
     assert capsys.readouterr().err == "failed: no space left\n"
 
 
-def test_help_answers_without_loading_torch():
+def test_help_answers_without_loading_torch() -> None:
     code = (
         "import sys; from fedcome_ray.data import main\n"
         "try: main(['--help'])\n"

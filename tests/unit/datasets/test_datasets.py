@@ -20,7 +20,7 @@ def sizes(population):
 
 
 @pytest.mark.parametrize("name", ["digits", "synthetic"])
-def test_a_description_tells_what_will_be_loaded(name):
+def test_a_description_tells_what_will_be_loaded(name) -> None:
     config = datasets.parse(name)
     assert datasets.describe(config) == sizes(datasets.load(config))
 
@@ -34,15 +34,15 @@ def test_a_description_tells_what_will_be_loaded(name):
         ("femnist", ((1, 28, 28), 62, 36_692, 4_178, 196)),
     ],
 )
-def test_published_datasets_are_described_as_in_the_paper(name, expected):
+def test_published_datasets_are_described_as_in_the_paper(name, expected) -> None:
     assert datasets.describe(datasets.parse(name)) == expected
 
 
-def test_a_part_of_femnist_is_described_in_proportion():
+def test_a_part_of_femnist_is_described_in_proportion() -> None:
     assert datasets.describe(datasets.Femnist(num_clients=98))[2:] == (18_346, 2_089, 98)
 
 
-def test_defaults_are_the_papers_partitions():
+def test_defaults_are_the_papers_partitions() -> None:
     assert datasets.Mnist().partition == SortedShards(per_client=2)
     assert datasets.Cifar10().partition == ClassesPerClient(classes=2)
     assert datasets.Cifar100().partition == Ring2()
@@ -72,13 +72,13 @@ def test_defaults_are_the_papers_partitions():
         ),
     ],
 )
-def test_wrong_settings_name_the_field_and_what_is_allowed(data, message):
+def test_wrong_settings_name_the_field_and_what_is_allowed(data, message) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_trial({"data": data})
 
 
 @pytest.mark.parametrize("name", [*datasets.REGISTRY, "npz:some/file.npz"])
-def test_a_configuration_survives_being_written_down(name):
+def test_a_configuration_survives_being_written_down(name) -> None:
     trial = parse_trial({"data": {"dataset": name}})
     again = parse_trial(trial.model_dump(mode="json"))
     assert again.data == trial.data
@@ -86,7 +86,7 @@ def test_a_configuration_survives_being_written_down(name):
 
 
 @pytest.mark.parametrize("name", datasets.with_files())
-def test_missing_data_says_what_how_and_where(tmp_path, name):
+def test_missing_data_says_what_how_and_where(tmp_path, name) -> None:
     config = datasets.parse(name)
     for use in (datasets.load, datasets.check_available):
         with pytest.raises(DataError) as error:
@@ -97,7 +97,7 @@ def test_missing_data_says_what_how_and_where(tmp_path, name):
         assert f"fedcome_ray.data import {name}" in text
 
 
-def test_bundled_data_is_always_available(tmp_path):
+def test_bundled_data_is_always_available(tmp_path) -> None:
     datasets.check_available(datasets.Digits(), tmp_path / "nowhere")
     datasets.check_available(datasets.Synthetic(), tmp_path / "nowhere")
 
@@ -113,17 +113,17 @@ def test_bundled_data_is_always_available(tmp_path):
         ("synthetic", "synthetic"),
     ],
 )
-def test_datasets_have_names_for_people(name, label):
+def test_datasets_have_names_for_people(name, label) -> None:
     assert datasets.REGISTRY[name].label == label
 
 
-def test_the_fields_of_the_settings_keep_their_order():
+def test_the_fields_of_the_settings_keep_their_order() -> None:
     pooled = ["num_clients", "partition", "test_split", "seed", "dataset"]
     assert list(datasets.Digits().model_dump()) == pooled
     assert list(datasets.Mnist().model_dump()) == pooled
 
 
-def test_datasets_know_nothing_of_the_rest_and_are_imported_fast():
+def test_datasets_know_nothing_of_the_rest_and_are_imported_fast() -> None:
     code = "import fedcome_ray.datasets, sys; print(*sys.modules)"
     answer = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -1,7 +1,7 @@
 from fedcome_ray import datasets
 
 
-def test_digits_are_shared_out_almost_evenly():
+def test_digits_are_shared_out_almost_evenly() -> None:
     population = datasets.load(datasets.Digits())
     assert population.train.sizes.min() >= 26
     assert population.train.sizes.max() <= 42

@@ -31,7 +31,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(CONTENT[start:end])
         return None
 
-    def log_message(self, *_):
+    def log_message(self, *_) -> None:
         pass
 
 
@@ -49,7 +49,7 @@ def download(server, path, *pages, content=CONTENT):
     return Download(urls, path, hashlib.md5(content).hexdigest())
 
 
-def test_a_file_is_downloaded_with_progress(server, tmp_path):
+def test_a_file_is_downloaded_with_progress(server, tmp_path) -> None:
     seen = []
     path = tmp_path / "new" / "file"
     fetch(download(server, path, "file"), lambda here, total: seen.append((here, total)))
@@ -58,14 +58,14 @@ def test_a_file_is_downloaded_with_progress(server, tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_file_that_is_there_is_not_downloaded(server, tmp_path):
+def test_a_file_that_is_there_is_not_downloaded(server, tmp_path) -> None:
     (tmp_path / "file").write_bytes(CONTENT)
     fetch(download(server, tmp_path / "file", "file"), lambda *_: None)
     assert server.requests == []
 
 
 @pytest.mark.parametrize("page", ["file", "whole"])
-def test_an_interrupted_download_goes_on(server, tmp_path, page):
+def test_an_interrupted_download_goes_on(server, tmp_path, page) -> None:
     with pytest.raises(DataError, match="the connection closed after 350000 of 700000 bytes"):
         fetch(download(server, tmp_path / "file", "cut"), lambda *_: None)
     assert not (tmp_path / "file").exists()
@@ -74,30 +74,30 @@ def test_an_interrupted_download_goes_on(server, tmp_path, page):
     assert server.requests == [None, "bytes=350000-"]
 
 
-def test_a_complete_part_is_not_downloaded_again(server, tmp_path):
+def test_a_complete_part_is_not_downloaded_again(server, tmp_path) -> None:
     (tmp_path / "file.part").write_bytes(CONTENT)
     fetch(download(server, tmp_path / "file", "file"), lambda *_: None)
     assert (tmp_path / "file").read_bytes() == CONTENT
 
 
-def test_the_next_mirror_is_tried(server, tmp_path):
+def test_the_next_mirror_is_tried(server, tmp_path) -> None:
     fetch(download(server, tmp_path / "file", "none", "file"), lambda *_: None)
     assert (tmp_path / "file").read_bytes() == CONTENT
 
 
-def test_a_wrong_checksum_leaves_nothing_behind(server, tmp_path):
+def test_a_wrong_checksum_leaves_nothing_behind(server, tmp_path) -> None:
     with pytest.raises(DataError, match=r"cannot download file[\s\S]*wrong checksum"):
         fetch(download(server, tmp_path / "file", "file", content=b"other"), lambda *_: None)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_in_the_place_of_the_file_is_said(server, tmp_path):
+def test_a_folder_in_the_place_of_the_file_is_said(server, tmp_path) -> None:
     (tmp_path / "file").mkdir()
     with pytest.raises(DataError, match=r"cannot download file\n.*directory"):
         fetch(download(server, tmp_path / "file", "file"), lambda *_: None)
 
 
-def test_no_network_is_one_clear_message(tmp_path):
+def test_no_network_is_one_clear_message(tmp_path) -> None:
     nowhere = Download(["http://127.0.0.1:9/data.gz"], tmp_path / "data.gz", "0")
     with pytest.raises(
         DataError, match=r"cannot download data.gz[\s\S]*put the file into"

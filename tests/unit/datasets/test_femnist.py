@@ -7,7 +7,7 @@ from fedcome_ray.errors import DataError
 from tests.unit.datasets.files import leaf_images, published
 
 
-def test_writers_are_sorted_and_joined_by_id_whatever_the_files(leaf_folder):
+def test_writers_are_sorted_and_joined_by_id_whatever_the_files(leaf_folder) -> None:
     population = datasets.load(datasets.Femnist(), leaf_folder)
     assert population.train.sizes.tolist() == [1, 2, 3]  # f03, f11, f20
     assert population.train.examples.y.tolist() == [61, 5, 6, 1, 2, 3]
@@ -16,18 +16,18 @@ def test_writers_are_sorted_and_joined_by_id_whatever_the_files(leaf_folder):
     assert population.num_classes == 62
 
 
-def test_the_number_of_writers_is_said(leaf_folder, caplog):
+def test_the_number_of_writers_is_said(leaf_folder, caplog) -> None:
     with caplog.at_level("INFO"):
         datasets.load(datasets.Femnist(), leaf_folder)
     assert "6 training and 4 test examples of 3 writers (the paper has 196)" in caplog.text
 
 
-def test_images_are_neither_rounded_nor_transposed(leaf_folder):
+def test_images_are_neither_rounded_nor_transposed(leaf_folder) -> None:
     arrays = sources.open_arrays(published("femnist"), leaf_folder)
     assert np.array_equal(arrays.train.x[0, 0], leaf_images("f03", 1)[0])
 
 
-def test_the_packed_form_equals_the_json_files(leaf_folder):
+def test_the_packed_form_equals_the_json_files(leaf_folder) -> None:
     decoded = packed.checked(published("femnist"), leaf.read(leaf_folder), leaf_folder)
     sources.open_arrays(published("femnist"), leaf_folder)
     for first, second in zip(
@@ -36,12 +36,12 @@ def test_the_packed_form_equals_the_json_files(leaf_folder):
         assert all(map(np.array_equal, first, second))
 
 
-def test_the_first_writers_by_id_are_taken(leaf_folder):
+def test_the_first_writers_by_id_are_taken(leaf_folder) -> None:
     population = datasets.load(datasets.Femnist(num_clients=2), leaf_folder)
     assert population.train.examples.y.tolist() == [61, 5, 6]
     assert population.test.examples.y.tolist() == [8, 7]
 
 
-def test_more_writers_than_there_are_is_an_error(leaf_folder):
+def test_more_writers_than_there_are_is_an_error(leaf_folder) -> None:
     with pytest.raises(DataError, match=r"there are 3 writers .* asked for 4"):
         datasets.load(datasets.Femnist(num_clients=4), leaf_folder)

@@ -38,7 +38,7 @@ def own_labels(split, client):
     return split.examples.y[split.order[start:end]].tolist()
 
 
-def test_examples_go_to_the_clients_beside_them(write):
+def test_examples_go_to_the_clients_beside_them(write) -> None:
     population = datasets.load(write())
     assert population.num_clients == 3
     assert population.num_classes == 4
@@ -50,20 +50,20 @@ def test_examples_go_to_the_clients_beside_them(write):
     assert [own_labels(population.test, client) for client in range(3)] == [[1], [3], [0]]
 
 
-def test_features_are_taken_as_they_are(write):
+def test_features_are_taken_as_they_are(write) -> None:
     x = datasets.load(write()).train.examples.x
     assert x.dtype == np.float32
     assert np.array_equal(x, arrays()["x_train"].astype(np.float32))
 
 
-def test_bytes_are_pixels(write):
+def test_bytes_are_pixels(write) -> None:
     pixels = np.arange(7 * 4, dtype=np.uint8).reshape(7, 1, 2, 2)
     population = datasets.load(write(x_train=pixels, x_test=pixels[:3]))
     assert population.feature_shape == (1, 2, 2)
     assert np.allclose(population.train.examples.x, pixels / 255)
 
 
-def test_it_is_described_without_reading_its_examples(write):
+def test_it_is_described_without_reading_its_examples(write) -> None:
     description = datasets.describe(write())
     assert description == datasets.Description((5,), 4, num_train=7, num_test=3, num_clients=3)
 
@@ -102,7 +102,7 @@ def test_it_is_described_without_reading_its_examples(write):
     ],
 )
 @pytest.mark.filterwarnings("error")
-def test_unfit_arrays_are_named(write, changes, message):
+def test_unfit_arrays_are_named(write, changes, message) -> None:
     config = write(**changes)
     with pytest.raises(DataError, match=message) as error:
         datasets.load(config)
@@ -110,7 +110,7 @@ def test_unfit_arrays_are_named(write, changes, message):
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip file", b"PK\x03\x04 and then no more"])
-def test_a_file_that_is_no_npz_is_named(tmp_path, content):
+def test_a_file_that_is_no_npz_is_named(tmp_path, content) -> None:
     path = tmp_path / "mine.npz"
     path.write_bytes(content)
     for use in (datasets.load, datasets.describe, datasets.check_available):
@@ -118,12 +118,12 @@ def test_a_file_that_is_no_npz_is_named(tmp_path, content):
             use(datasets.Npz(dataset=f"npz:{path}"))
 
 
-def test_a_file_that_lacks_an_array_is_not_available(write):
+def test_a_file_that_lacks_an_array_is_not_available(write) -> None:
     with pytest.raises(DataError, match="lacks the arrays x_test"):
         datasets.check_available(write(x_test=None))
 
 
-def test_wrong_bytes_anywhere_are_damage(write):
+def test_wrong_bytes_anywhere_are_damage(write) -> None:
     config = write()
     whole = config.path.read_bytes()
     rng = np.random.default_rng(0)
@@ -136,7 +136,7 @@ def test_wrong_bytes_anywhere_are_damage(write):
             datasets.load(config)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path) -> None:
     config = datasets.Npz(dataset=f"npz:{tmp_path / 'none.npz'}")
     with pytest.raises(DataError, match=r"cannot read .*none\.npz: No such file"):
         datasets.check_available(config)

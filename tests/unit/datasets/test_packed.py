@@ -29,7 +29,7 @@ def write_npz(path, arrays):
     return path
 
 
-def test_packed_pixels_are_mapped_bytes_equal_to_the_original(packed_mnist):
+def test_packed_pixels_are_mapped_bytes_equal_to_the_original(packed_mnist) -> None:
     arrays = packed.load(published("mnist"), packed_mnist)
     assert isinstance(arrays.train.x, np.memmap)
     assert arrays.train.x.dtype == np.uint8
@@ -37,7 +37,7 @@ def test_packed_pixels_are_mapped_bytes_equal_to_the_original(packed_mnist):
     assert np.array_equal(arrays.test.y, columns("mnist")["y_test"])
 
 
-def test_the_packed_file_is_enough(packed_mnist):
+def test_the_packed_file_is_enough(packed_mnist) -> None:
     for path in packed_mnist.glob("*ubyte"):
         path.unlink()
     population = datasets.load(datasets.Mnist(num_clients=10), packed_mnist)
@@ -45,7 +45,7 @@ def test_the_packed_file_is_enough(packed_mnist):
     assert np.array_equal(population.train.examples.x, wanted)
 
 
-def test_partitions_of_one_dataset_share_their_examples(packed_mnist):
+def test_partitions_of_one_dataset_share_their_examples(packed_mnist) -> None:
     first, second = (
         datasets.load(datasets.Mnist(num_clients=clients), packed_mnist) for clients in (5, 10)
     )
@@ -53,14 +53,14 @@ def test_partitions_of_one_dataset_share_their_examples(packed_mnist):
     assert not first.train.examples.x.flags.writeable
 
 
-def test_the_packed_file_is_not_written_again(packed_mnist):
+def test_the_packed_file_is_not_written_again(packed_mnist) -> None:
     path = packed.pack_path(published("mnist"), packed_mnist)
     before = path.stat()
     sources.open_arrays(published("mnist"), packed_mnist)
     assert path.stat().st_ino == before.st_ino
 
 
-def test_pixels_are_normalised_per_channel():
+def test_pixels_are_normalised_per_channel() -> None:
     facts = published("cifar10")
     pixels = np.arange(2 * 3 * 32 * 32, dtype=np.uint32).reshape(2, 3, 32, 32).astype(np.uint8)
     x = facts.normalise(pixels)
@@ -71,7 +71,7 @@ def test_pixels_are_normalised_per_channel():
 
 
 @pytest.mark.parametrize("kept", [0, 100, 0.5, -1])
-def test_a_truncated_packed_file_is_noticed(packed_mnist, kept):
+def test_a_truncated_packed_file_is_noticed(packed_mnist, kept) -> None:
     path = packed.pack_path(published("mnist"), packed_mnist)
     content = path.read_bytes()
     path.write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
@@ -79,7 +79,7 @@ def test_a_truncated_packed_file_is_noticed(packed_mnist, kept):
         datasets.load(datasets.Mnist(num_clients=10), packed_mnist)
 
 
-def test_verify_notices_a_single_changed_pixel(packed_mnist):
+def test_verify_notices_a_single_changed_pixel(packed_mnist) -> None:
     path = packed.pack_path(published("mnist"), packed_mnist)
     with path.open("r+b") as file:
         file.seek(path.stat().st_size // 3)
@@ -92,7 +92,7 @@ def test_verify_notices_a_single_changed_pixel(packed_mnist):
 
 def test_a_folder_that_cannot_be_written_is_used_without_a_packed_file(
     tmp_path, small_datasets, caplog
-):
+) -> None:
     write_mnist(tmp_path)
     (tmp_path / "packed").write_text("in the way of the folder")
     arrays = sources.open_arrays(published("mnist"), tmp_path)
@@ -100,7 +100,7 @@ def test_a_folder_that_cannot_be_written_is_used_without_a_packed_file(
     assert "decoded at every start" in caplog.text
 
 
-def test_readers_and_writers_at_once_always_find_a_whole_file(tmp_path, small_datasets):
+def test_readers_and_writers_at_once_always_find_a_whole_file(tmp_path, small_datasets) -> None:
     arrays = packed.checked(published("mnist"), columns("mnist"), tmp_path)
     path = packed.save(published("mnist"), arrays, tmp_path)
     with ThreadPoolExecutor(2) as pool:
@@ -113,7 +113,7 @@ def test_readers_and_writers_at_once_always_find_a_whole_file(tmp_path, small_da
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10"])
 @pytest.mark.parametrize("layout", ["as published", "channels first", "flat"])
-def test_arrays_are_imported_in_any_usual_layout(tmp_path, small_datasets, name, layout):
+def test_arrays_are_imported_in_any_usual_layout(tmp_path, small_datasets, name, layout) -> None:
     arrays = columns(name)
     for side in ("x_train", "x_test"):
         if layout != "as published":
@@ -126,7 +126,7 @@ def test_arrays_are_imported_in_any_usual_layout(tmp_path, small_datasets, name,
     )
 
 
-def test_a_packed_file_can_be_imported_elsewhere(packed_mnist, tmp_path):
+def test_a_packed_file_can_be_imported_elsewhere(packed_mnist, tmp_path) -> None:
     elsewhere = tmp_path / "elsewhere"
     sources.import_arrays(
         published("mnist"), packed.pack_path(published("mnist"), packed_mnist), elsewhere
@@ -137,7 +137,7 @@ def test_a_packed_file_can_be_imported_elsewhere(packed_mnist, tmp_path):
     )
 
 
-def test_imported_writers_are_sorted_by_id(tmp_path):
+def test_imported_writers_are_sorted_by_id(tmp_path) -> None:
     arrays = {**femnist_columns(3), "writers": np.array(["f20", "f03", "f11"])}
     sources.import_arrays(published("femnist"), write_npz(tmp_path / "mine.npz", arrays), tmp_path)
     side = packed.load(published("femnist"), tmp_path).train
@@ -162,7 +162,9 @@ def test_imported_writers_are_sorted_by_id(tmp_path):
         ),
     ],
 )
-def test_arrays_that_are_not_the_dataset_are_refused(tmp_path, small_datasets, changes, message):
+def test_arrays_that_are_not_the_dataset_are_refused(
+    tmp_path, small_datasets, changes, message
+) -> None:
     path = write_npz(tmp_path / "mine.npz", {**columns("mnist"), **changes})
     with pytest.raises(DataError, match=message) as error:
         sources.import_arrays(published("mnist"), path, tmp_path)
@@ -180,19 +182,19 @@ def test_arrays_that_are_not_the_dataset_are_refused(tmp_path, small_datasets, c
         ({"writers": np.array(["a", "b"])}, "client_train must be from 0 to 1, got 2"),
     ],
 )
-def test_writers_without_examples_are_refused(tmp_path, changes, message):
+def test_writers_without_examples_are_refused(tmp_path, changes, message) -> None:
     path = write_npz(tmp_path / "mine.npz", {**femnist_columns(4), **changes})
     with pytest.raises(DataError, match=message):
         sources.import_arrays(published("femnist"), path, tmp_path)
 
 
-def test_missing_arrays_are_named(tmp_path):
+def test_missing_arrays_are_named(tmp_path) -> None:
     path = write_npz(tmp_path / "mine.npz", columns("femnist"))
     with pytest.raises(DataError, match="lacks the arrays client_test, client_train"):
         sources.import_arrays(published("femnist"), path, tmp_path)
 
 
-def test_pickled_arrays_are_never_opened(tmp_path):
+def test_pickled_arrays_are_never_opened(tmp_path) -> None:
     arrays = {**columns("mnist"), "y_test": np.array([{"label": 1}], dtype=object)}
     path = tmp_path / "mine.npz"
     np.savez(path, **arrays)
@@ -200,7 +202,7 @@ def test_pickled_arrays_are_never_opened(tmp_path):
         npz_files.read(path, arrays)
 
 
-def test_a_full_or_missing_disk_is_reported(tmp_path):
+def test_a_full_or_missing_disk_is_reported(tmp_path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DataError, match="cannot write"):
         npz_files.write(tmp_path / "file" / "pack.npz", {"x": np.zeros(3)})
@@ -208,7 +210,7 @@ def test_a_full_or_missing_disk_is_reported(tmp_path):
 
 @pytest.mark.real_data
 @pytest.mark.parametrize("name", ["cifar10", "femnist"])
-def test_real_arrays_are_imported_and_load_equally(real_data, tmp_path, name):
+def test_real_arrays_are_imported_and_load_equally(real_data, tmp_path, name) -> None:
     origin = real_data / f"{name}.npz"
     sources.import_arrays(published(name), origin, tmp_path)
     side = packed.verify(published(name), tmp_path).test

@@ -7,14 +7,14 @@ from fedcome_ray.errors import ConfigError, DataError
 from fedcome_ray.experiments.trial import parse_trial
 
 
-def test_partition_settings_without_a_name_are_those_of_the_default():
+def test_partition_settings_without_a_name_are_those_of_the_default() -> None:
     data = parse_trial({"data": {"dataset": "cifar10", "partition": {"classes": 3}}}).data
     assert data.partition == ClassesPerClient(classes=3)
 
 
 @pytest.mark.parametrize("name", ["ring2", "iid5"])
 @pytest.mark.parametrize("dataset", ["digits", "mnist", "cifar10"])
-def test_superclasses_are_asked_of_a_dataset_that_has_them(dataset, name):
+def test_superclasses_are_asked_of_a_dataset_that_has_them(dataset, name) -> None:
     with pytest.raises(ConfigError) as error:
         parse_trial({"data": {"dataset": dataset, "partition": {"name": name}}})
     text = str(error.value)
@@ -32,18 +32,18 @@ def test_superclasses_are_asked_of_a_dataset_that_has_them(dataset, name):
         ("iid", "data.partition: a partition is given by `partition.name` and its settings"),
     ],
 )
-def test_wrong_partitions_name_the_field_and_what_is_allowed(partition, message):
+def test_wrong_partitions_name_the_field_and_what_is_allowed(partition, message) -> None:
     with pytest.raises(ConfigError, match=message):
         parse_trial({"data": {"dataset": "digits", "partition": partition}})
 
 
-def test_natural_test_sets_are_slices_in_the_datasets_order():
+def test_natural_test_sets_are_slices_in_the_datasets_order() -> None:
     test = datasets.load(datasets.Digits()).test
     assert test.order.tolist() == list(range(359))
     assert set(test.sizes.tolist()) == {7, 8}
 
 
-def test_label_matched_test_sets_have_the_classes_of_the_training_sets():
+def test_label_matched_test_sets_have_the_classes_of_the_training_sets() -> None:
     population = datasets.load(datasets.Digits(test_split="label_matched"))
     for client in range(population.num_clients):
         trained, tested = (
@@ -54,7 +54,7 @@ def test_label_matched_test_sets_have_the_classes_of_the_training_sets():
     assert sorted(population.test.order.tolist()) == list(range(359))
 
 
-def test_the_data_seed_decides_the_partition():
+def test_the_data_seed_decides_the_partition() -> None:
     first, again, other = (
         datasets.load(datasets.Digits(seed=seed)).train.order for seed in (1, 1, 2)
     )
@@ -73,6 +73,6 @@ def test_the_data_seed_decides_the_partition():
         ),
     ],
 )
-def test_nobody_is_left_without_examples(config, message):
+def test_nobody_is_left_without_examples(config, message) -> None:
     with pytest.raises(DataError, match=message):
         datasets.load(config)

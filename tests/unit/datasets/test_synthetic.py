@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from fedcome_ray import datasets
 
 
-def test_synthetic_clients_differ_as_asked():
+def test_synthetic_clients_differ_as_asked() -> None:
     """With alpha = beta = 0 all clients' inputs have mean 0; with beta = 5 their means differ."""
 
     def spread(beta):
@@ -20,7 +20,7 @@ def test_synthetic_clients_differ_as_asked():
     assert spread(5.0) > 3
 
 
-def test_synthetic_inputs_have_the_published_variances():
+def test_synthetic_inputs_have_the_published_variances() -> None:
     config = datasets.Synthetic(num_clients=20, examples_per_client=2000)
     side = datasets.load(config).train
     largest = int(side.sizes.argmax())
@@ -28,7 +28,7 @@ def test_synthetic_inputs_have_the_published_variances():
     assert np.allclose(own.var(axis=0), np.arange(1, 61) ** -1.2, rtol=0.25)
 
 
-def test_synthetic_labels_are_those_of_one_linear_model_per_client():
+def test_synthetic_labels_are_those_of_one_linear_model_per_client() -> None:
     """A client's own examples are linearly separable; those of several clients are not."""
     config = datasets.Synthetic(
         alpha=0, beta=0, num_clients=4, examples_per_client=200, num_features=5, num_classes=2
@@ -45,7 +45,7 @@ def test_synthetic_labels_are_those_of_one_linear_model_per_client():
     assert fit.fit(x, y).score(x, y) < 0.95
 
 
-def test_synthetic_data_is_a_function_of_its_seed():
+def test_synthetic_data_is_a_function_of_its_seed() -> None:
     first, again, other = (
         datasets.load(datasets.Synthetic(seed=seed, num_clients=10)) for seed in (1, 1, 2)
     )
@@ -54,7 +54,7 @@ def test_synthetic_data_is_a_function_of_its_seed():
     assert first.train.examples.x[0, 0] != other.train.examples.x[0, 0]
 
 
-def test_many_synthetic_clients_cost_little_more_than_their_examples():
+def test_many_synthetic_clients_cost_little_more_than_their_examples() -> None:
     config = datasets.Synthetic(num_clients=10_000, examples_per_client=20)
     tracemalloc.start()
     population = datasets.load(config)

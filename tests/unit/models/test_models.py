@@ -40,13 +40,17 @@ def make(settings, feature_shape, num_classes):
         ({"name": "logistic"}, (60,), 10, 610),
     ],
 )
-def test_models_have_the_published_number_of_parameters(settings, feature_shape, num_classes, dim):
+def test_models_have_the_published_number_of_parameters(
+    settings, feature_shape, num_classes, dim
+) -> None:
     model = make(settings, feature_shape, num_classes)
     assert model.dim == dim == len(model.init(seed=0))
 
 
 @pytest.mark.parametrize(("settings", "feature_shape", "num_classes", "module"), SAME_MODELS)
-def test_logits_are_those_of_the_equivalent_module(settings, feature_shape, num_classes, module):
+def test_logits_are_those_of_the_equivalent_module(
+    settings, feature_shape, num_classes, module
+) -> None:
     model = make(settings, feature_shape, num_classes)
     params, x = model.init(seed=1), torch.randn(4, *feature_shape)
     vector_to_parameters(params, module.parameters())
@@ -58,7 +62,7 @@ def test_logits_are_those_of_the_equivalent_module(settings, feature_shape, num_
 @pytest.mark.parametrize(("settings", "feature_shape", "num_classes", "module"), SAME_MODELS)
 def test_initial_params_follow_the_distribution_of_pytorch(
     settings, feature_shape, num_classes, module
-):
+) -> None:
     model = make(settings, feature_shape, num_classes)
     ours = views(model.init(seed=3), model.shapes)
     for part, parameter in zip(ours, module.parameters(), strict=True):
@@ -71,7 +75,7 @@ def test_initial_params_follow_the_distribution_of_pytorch(
         assert weight.var().item() == pytest.approx(bound**2 / 3, rel=0.2)
 
 
-def test_initial_params_depend_on_the_seed_alone():
+def test_initial_params_depend_on_the_seed_alone() -> None:
     model = make({"name": "mlp"}, (64,), 10)
     assert torch.equal(model.init(seed=5), model.init(seed=5))
     assert not torch.equal(model.init(seed=5), model.init(seed=6))
@@ -79,18 +83,18 @@ def test_initial_params_depend_on_the_seed_alone():
 
 @pytest.mark.parametrize("name", ["conv2", "conv4"])
 @pytest.mark.parametrize("feature_shape", [(1, 8, 8), (60,)])
-def test_a_convolution_that_does_not_fit_the_data_is_refused(name, feature_shape):
+def test_a_convolution_that_does_not_fit_the_data_is_refused(name, feature_shape) -> None:
     with pytest.raises(ConfigError, match=rf"`{name}` needs images.*`mlp` and `logistic`"):
         make({"name": name}, feature_shape, 10)
 
 
-def test_the_smallest_images_are_accepted():
+def test_the_smallest_images_are_accepted() -> None:
     assert make({"name": "conv4"}, (3, 16, 16), 10).logits
     with pytest.raises(ConfigError, match="at least 16 pixels"):
         make({"name": "conv4"}, (3, 15, 16), 10)
 
 
-def test_an_unknown_model_is_refused_by_name():
+def test_an_unknown_model_is_refused_by_name() -> None:
     with pytest.raises(ValidationError, match="unknown model `conv3`; did you mean `conv"):
         make({"name": "conv3"}, IMAGE, 10)
     with pytest.raises(ValidationError, match=r"given by `model\.name`"):
@@ -119,7 +123,7 @@ def _tanh_registered():
 
 
 @pytest.mark.usefixtures("_tanh_registered")
-def test_a_users_module_becomes_a_model_by_name():
+def test_a_users_module_becomes_a_model_by_name() -> None:
     model = make({"name": "tanh", "hidden": 4}, (6,), 3)
     params, x, module = model.init(seed=2), torch.randn(7, 6), tanh_module(4)
     vector_to_parameters(params, module.parameters())
@@ -129,7 +133,7 @@ def test_a_users_module_becomes_a_model_by_name():
 
 
 @pytest.mark.usefixtures("_tanh_registered")
-def test_a_model_cannot_take_the_name_of_another():
+def test_a_model_cannot_take_the_name_of_another() -> None:
     class Other(Hyperparameters):
         name: str = "tanh"
 
@@ -137,12 +141,12 @@ def test_a_model_cannot_take_the_name_of_another():
         models.register(Other, lambda *_: None)
 
 
-def test_a_module_with_buffers_is_refused():
+def test_a_module_with_buffers_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"has buffers \(1.running_mean.*GroupNorm"):
         models.from_module(lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), (4,))
 
 
-def test_a_module_with_dropout_is_refused():
+def test_a_module_with_dropout_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"has dropout \(1\).*masks"):
         models.from_module(lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), (4,))
 
@@ -151,7 +155,7 @@ def test_a_module_with_dropout_is_refused():
     ("settings", "feature_shape"),
     [({"name": "mlp", "hidden": [7, 5]}, (6,)), ({"name": "conv2"}, (1, 12, 12))],
 )
-def test_a_block_has_the_gradients_of_its_clients(settings, feature_shape):
+def test_a_block_has_the_gradients_of_its_clients(settings, feature_shape) -> None:
     """On a GPU convolutional clients go through `vmap`; on a CPU nothing else uses it."""
     model = make(settings, feature_shape, 4)
     params = torch.stack([model.init(seed) for seed in range(3)])
@@ -175,6 +179,6 @@ def test_a_block_has_the_gradients_of_its_clients(settings, feature_shape):
     assert one_by_one.norm(dim=1).min() > 0
 
 
-def test_an_example_keeps_the_inputs_of_layers_for_the_backward_pass():
+def test_an_example_keeps_the_inputs_of_layers_for_the_backward_pass() -> None:
     model = models.from_module(lambda: tanh_module(5), (6,))
     assert model.activations == 6 + 5 + 5  # of the first layer, of tanh, of the second layer

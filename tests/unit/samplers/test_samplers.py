@@ -32,7 +32,7 @@ def form(request, monkeypatch) -> str:
     return request.param
 
 
-def test_similarities_average_over_rounds_as_computed_by_hand(form):
+def test_similarities_average_over_rounds_as_computed_by_hand(form) -> None:
     sampler = samplers.build(SimilaritySampler())
     table = sampler.init(3)
     table = sampler.learn(table, (0, 1), report_of([[1.0, 0.0], [1.0, 1.0]]))
@@ -48,7 +48,7 @@ def test_similarities_average_over_rounds_as_computed_by_hand(form):
     assert table.num_rounds == 3
 
 
-def test_a_part_of_the_table_keeps_the_order_asked_for(form):
+def test_a_part_of_the_table_keeps_the_order_asked_for(form) -> None:
     table = similarity.empty(4)
     cosines = np.array([[1.0, 0.2, 0.3], [0.2, 1.0, 0.4], [0.3, 0.4, 1.0]])
     table = similarity.blend(table, np.array([0, 2, 3]), cosines, ema=0.0)
@@ -56,19 +56,19 @@ def test_a_part_of_the_table_keeps_the_order_asked_for(form):
     assert part.tolist() == [[1.0, 0.0, 0.3], [0.0, 0.0, 0.0], [0.3, 0.0, 1.0]]
 
 
-def test_zero_updates_are_similar_to_nobody(form):
+def test_zero_updates_are_similar_to_nobody(form) -> None:
     sampler = samplers.build(SimilaritySampler())
     table = sampler.learn(sampler.init(3), (0, 2), report_of([[0.0, 0.0], [1.0, 0.0]]))
     assert np.diag(similarity.among(table, np.arange(3))).tolist() == [0.0, 0.0, 0.5]
 
 
-def test_updates_that_are_not_finite_do_not_enter_the_table():
+def test_updates_that_are_not_finite_do_not_enter_the_table() -> None:
     sampler = samplers.build(SimilaritySampler())
     with pytest.raises(DivergenceError, match="positions of the cohort: 1"):
         sampler.learn(sampler.init(3), (0, 2), report_of([[0.0, 0.0], [float("nan"), 0.0]]))
 
 
-def test_learning_leaves_the_state_before_untouched(form):
+def test_learning_leaves_the_state_before_untouched(form) -> None:
     sampler = samplers.build(SimilaritySampler())
     before = sampler.learn(sampler.init(4), (0, 1), report_of([[1.0, 0.0], [1.0, 1.0]]))
     copy = similarity.among(before, np.arange(4)).copy()
@@ -76,7 +76,7 @@ def test_learning_leaves_the_state_before_untouched(form):
     assert (similarity.among(before, np.arange(4)) == copy).all()
 
 
-def test_the_form_of_the_table_follows_the_population():
+def test_the_form_of_the_table_follows_the_population() -> None:
     limit = similarity.LARGEST_DENSE_POPULATION
     assert isinstance(similarity.empty(limit), similarity.DenseTable)
     assert isinstance(similarity.empty(limit + 1), similarity.SparseTable)
@@ -86,14 +86,14 @@ TWO_GROUPS = np.where(np.equal.outer([0, 0, 1, 1], [0, 0, 1, 1]), 1.0, -0.2)
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_pair_has_one_client_of_each_group(seed):
+def test_a_pair_has_one_client_of_each_group(seed) -> None:
     sampler = samplers.build(SimilaritySampler(greedy_fraction=1.0))
     cohort = sampler.sample(table_of(TWO_GROUPS), 2, rng(seed))
     assert TWO_GROUPS[np.ix_(cohort, cohort)].sum() == pytest.approx(1.6)
 
 
 @pytest.mark.parametrize("include_diagonal", [True, False])
-def test_annealing_finds_the_least_similar_cohort(include_diagonal):
+def test_annealing_finds_the_least_similar_cohort(include_diagonal) -> None:
     values = np.corrcoef(rng(1).standard_normal((12, 5)))
     np.fill_diagonal(values, rng(2).uniform(0, 1, 12))
     counted = values if include_diagonal else values - np.diag(np.diag(values))
@@ -106,7 +106,7 @@ def test_annealing_finds_the_least_similar_cohort(include_diagonal):
     assert energies[cohort] == pytest.approx(min(energies.values()))
 
 
-def test_a_moves_change_of_energy_is_the_difference_of_the_energies():
+def test_a_moves_change_of_energy_is_the_difference_of_the_energies() -> None:
     # With one move the better of two subsets is returned, so both outcomes are checked.
     values = np.corrcoef(rng(3).standard_normal((6, 4)))
     for leaving, entering in itertools.product(range(3), range(3)):
@@ -120,7 +120,7 @@ def test_a_moves_change_of_energy_is_the_difference_of_the_energies():
         assert best.tolist() == expected.tolist()
 
 
-def test_the_official_walk_is_the_authors_walk():
+def test_the_official_walk_is_the_authors_walk() -> None:
     generator = rng(4)
     values = np.corrcoef(generator.standard_normal((30, 6)))
     start, others = np.arange(5), np.arange(5, 30)
@@ -162,13 +162,13 @@ def authors_walk(values, start, others, leaving, entering, uniforms) -> list[int
     return best
 
 
-def test_the_official_schedule_has_530_proposals_above_its_last_temperature():
+def test_the_official_schedule_has_530_proposals_above_its_last_temperature() -> None:
     temperatures = 10_000 * 0.97 ** np.arange(1000)
     assert (temperatures > 0.001).sum() == annealing.OFFICIAL_ANNEALING
 
 
 @pytest.mark.parametrize(("size", "fraction"), [(3, 0.6), (9, 1.0)])
-def test_the_official_variant_needs_two_clients_on_both_sides_to_swap(size, fraction):
+def test_the_official_variant_needs_two_clients_on_both_sides_to_swap(size, fraction) -> None:
     sampler = samplers.build(SimilaritySampler(variant="official", greedy_fraction=fraction))
     sampler.sample(sampler.init(10), 4, rng())
     with pytest.raises(ConfigError, match=r"annealed of 10 do not allow; use `variant: clean`"):
@@ -177,34 +177,34 @@ def test_the_official_variant_needs_two_clients_on_both_sides_to_swap(size, frac
 
 @pytest.mark.parametrize("config", [RandomSampler(), SimilaritySampler()])
 class TestEverySampler:
-    def test_the_whole_population_can_take_part(self, config):
+    def test_the_whole_population_can_take_part(self, config) -> None:
         sampler = samplers.build(config)
         assert sampler.sample(sampler.init(7), 7, rng()) == tuple(range(7))
 
-    def test_one_client_can_take_part(self, config):
+    def test_one_client_can_take_part(self, config) -> None:
         sampler = samplers.build(config)
         (client,) = sampler.sample(sampler.init(7), 1, rng())
         assert client in range(7)
 
     @pytest.mark.parametrize("size", [0, 8])
-    def test_other_cohort_sizes_are_refused(self, config, size):
+    def test_other_cohort_sizes_are_refused(self, config, size) -> None:
         sampler = samplers.build(config)
         with pytest.raises(ValueError, match=f"between 1 and num_clients = 7, got {size}"):
             sampler.sample(sampler.init(7), size, rng())
 
-    def test_the_state_is_made_of_arrays_and_ints(self, config):
+    def test_the_state_is_made_of_arrays_and_ints(self, config) -> None:
         state = samplers.build(config).init(7)
         assert all(isinstance(field, np.ndarray | int) for field in state)
 
 
-def test_without_a_greedy_share_sampling_is_random():
+def test_without_a_greedy_share_sampling_is_random() -> None:
     greedy_free = samplers.build(SimilaritySampler(greedy_fraction=0.0))
     random = samplers.build(RandomSampler())
     expected = random.sample(random.init(4), 2, rng(5))
     assert greedy_free.sample(table_of(TWO_GROUPS), 2, rng(5)) == expected
 
 
-def test_warmup_rounds_are_random_but_learned_from():
+def test_warmup_rounds_are_random_but_learned_from() -> None:
     patient = samplers.build(SimilaritySampler(warmup=1))
     random = samplers.build(RandomSampler())
     table = patient.init(50)
@@ -217,7 +217,9 @@ def test_warmup_rounds_are_random_but_learned_from():
 @pytest.mark.parametrize(
     ("fraction", "size", "num_greedy"), [(0.7, 10, 7), (0.7, 20, 14), (0.9, 20, 18), (0.3, 20, 6)]
 )
-def test_the_greedy_share_is_rounded_down_but_not_by_rounding_errors(fraction, size, num_greedy):
+def test_the_greedy_share_is_rounded_down_but_not_by_rounding_errors(
+    fraction, size, num_greedy
+) -> None:
     # Client pairs of one group are costly: annealing alone takes one of each, so that the number
     # of groups met is at least the greedy share.
     groups = np.repeat(np.arange(num_greedy), 2 * size)
@@ -227,7 +229,7 @@ def test_the_greedy_share_is_rounded_down_but_not_by_rounding_errors(fraction, s
     assert len(set(groups[list(cohort)])) == num_greedy
 
 
-def test_a_configuration_names_its_sampler():
+def test_a_configuration_names_its_sampler() -> None:
     adapter = TypeAdapter(SamplerConfig)
     assert adapter.validate_python({"name": "random"}) == RandomSampler()
     assert adapter.validate_python({"name": "similarity", "ema": 0.7}).ema == 0.7
@@ -235,7 +237,7 @@ def test_a_configuration_names_its_sampler():
         adapter.validate_python({"name": "round-robin"})
 
 
-def test_a_large_population_needs_memory_for_the_pairs_seen_only():
+def test_a_large_population_needs_memory_for_the_pairs_seen_only() -> None:
     sampler = samplers.build(SimilaritySampler())
     table = sampler.init(100_000)
     for round_index in range(3):

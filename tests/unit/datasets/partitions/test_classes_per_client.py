@@ -19,7 +19,7 @@ from tests.unit.datasets.partitions.counts import counts
 )
 def test_cifar10_is_partitioned_as_published(
     cifar10_labels, classes, sizes, classes_held, class_sets
-):
+) -> None:
     clients = partition(ClassesPerClient(classes=classes), cifar10_labels, 100, seed=1)
     held = [frozenset(cifar10_labels[own].tolist()) for own in clients]
 
@@ -44,12 +44,14 @@ def test_cifar10_is_partitioned_as_published(
         (4, 99, dict.fromkeys((1, 2, 4, 5), 125)),
     ],
 )
-def test_cifar10_clients_hold_the_published_classes(cifar10_labels, classes, client, expected):
+def test_cifar10_clients_hold_the_published_classes(
+    cifar10_labels, classes, client, expected
+) -> None:
     clients = partition(ClassesPerClient(classes=classes), cifar10_labels, 100, seed=1)
     assert counts(cifar10_labels, clients[client]) == expected
 
 
-def test_uneven_classes_are_cut_into_about_equal_pieces():
+def test_uneven_classes_are_cut_into_about_equal_pieces() -> None:
     labels = np.repeat(np.arange(10), [143, 146, 142, 147, 145, 146, 145, 143, 139, 142])
     sizes = [len(own) for own in partition(ClassesPerClient(classes=2), labels, 50, seed=1)]
     assert sum(sizes) == len(labels)
@@ -57,7 +59,7 @@ def test_uneven_classes_are_cut_into_about_equal_pieces():
     assert max(sizes) <= 46
 
 
-def test_a_class_nobody_has_is_left_out():
+def test_a_class_nobody_has_is_left_out() -> None:
     labels = np.array([0, 2] * 20)
     clients = partition(ClassesPerClient(classes=2), labels, 4, seed=1)
     assert sorted(np.concatenate(clients).tolist()) == list(range(40))

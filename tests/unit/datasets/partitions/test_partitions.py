@@ -21,7 +21,7 @@ from fedcome_ray.errors import DataError
         (Iid(), [86, 101, 48]),
     ],
 )
-def test_a_seed_means_the_same_everywhere(config, expected):
+def test_a_seed_means_the_same_everywhere(config, expected) -> None:
     """Recorded on Linux, Python 3.11, NumPy 2.4: guards against a change of the generators."""
     labels = np.arange(120) // 12
     assert partition(config, labels, 6, seed=1)[0][:3].tolist() == expected
@@ -37,6 +37,6 @@ def test_a_seed_means_the_same_everywhere(config, expected):
         (Ring2(), 21, "21 clients cannot share"),
     ],
 )
-def test_too_few_examples_are_an_error(config, num_clients, message):
+def test_too_few_examples_are_an_error(config, num_clients, message) -> None:
     with pytest.raises(DataError, match=message):
         partition(config, np.arange(20) % 10, num_clients, seed=1)

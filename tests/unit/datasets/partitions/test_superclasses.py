@@ -28,7 +28,7 @@ CIFAR100_NAMES = [
 ]
 
 
-def test_superclasses_are_those_of_the_dataset():
+def test_superclasses_are_those_of_the_dataset() -> None:
     fine = sorted(name for names in CIFAR100_NAMES for name in names.split())
     expected = [
         next(number for number, names in enumerate(CIFAR100_NAMES) if name in names.split())
@@ -37,7 +37,7 @@ def test_superclasses_are_those_of_the_dataset():
     assert CIFAR100_SUPERCLASS.tolist() == expected
 
 
-def test_ring2_gives_the_last_half_of_a_class_and_the_first_half_of_the_next():
+def test_ring2_gives_the_last_half_of_a_class_and_the_first_half_of_the_next() -> None:
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(100), 6))
     members = [np.flatnonzero(labels == label).tolist() for label in range(100)]
     aquatic = [4, 30, 55, 72, 95]  # beaver, dolphin, otter, seal, whale
@@ -48,7 +48,7 @@ def test_ring2_gives_the_last_half_of_a_class_and_the_first_half_of_the_next():
         assert clients[client].tolist() == members[this][3:] + members[following][:3]
 
 
-def test_iid5_deals_each_superclass_to_five_clients():
+def test_iid5_deals_each_superclass_to_five_clients() -> None:
     labels = np.repeat(np.arange(100), 20)
     clients = partition(Iid5(), labels, 100, seed=1)
     for client, own in enumerate(clients):
