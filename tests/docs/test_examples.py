@@ -47,7 +47,8 @@ def test_a_command_is_accepted(page: Path, words: list[str]) -> None:
     if not name.startswith("fedcome_ray") and name != "analysis":
         assert importlib.util.find_spec(name) is not None  # a script for developers
         return
-    parser = importlib.import_module("analysis.__main__" if name == "analysis" else name)._parser()
+    is_analysis = name in ("analysis", "fedcome_ray.report")
+    parser = importlib.import_module("analysis.__main__" if is_analysis else name)._parser()
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
