@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedcome_ray import run, tune
+from fedcome_ray import tune
+from fedcome_ray.run import main as run_main
 
 GRID = ["--grid", "partial_participation"]
 
@@ -78,7 +79,7 @@ def test_a_model_that_is_none_is_refused(
 ) -> None:
     (tmp_path / "model.safetensors").write_text(json.dumps({}))
     where = ["--output", str(tmp_path / "results")]
-    assert run.main(["--init-model", str(tmp_path / "model.safetensors"), *where]) == 2
+    assert run_main(["--init-model", str(tmp_path / "model.safetensors"), *where]) == 2
     assert "--init-model: cannot read" in capsys.readouterr().err
-    assert run.main(["--init-model", str(tmp_path / "nothing"), *where]) == 2
+    assert run_main(["--init-model", str(tmp_path / "nothing"), *where]) == 2
     assert "--init-model: cannot read" in capsys.readouterr().err

@@ -43,9 +43,9 @@ def test_every_inner_module_can_be_imported_first() -> None:
     assert "fedcome_ray.consensus.agreement" in imported_by(code)
 
 
-@pytest.mark.parametrize("program", ["tune", "run", "report"])
+@pytest.mark.parametrize("program", ["tune", "run", "reproduce", "ui", "doctor", "report"])
 def test_help_does_not_wait_for_heavy_imports(program: str) -> None:
-    loaded = imported_by(f"from fedcome_ray import {program}; {program}.main(['--help'])")
+    loaded = imported_by(f"from fedcome_ray.{program} import main; main(['--help'])")
     assert f"fedcome_ray.{program}" in loaded
     assert not {"torch", "ray", "mlflow", "pandas"} & loaded
 
