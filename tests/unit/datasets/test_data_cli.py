@@ -6,6 +6,7 @@ import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Never
 
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ from fedcome_ray.data import main
 from fedcome_ray.datasets import packed
 from fedcome_ray.datasets.torchvision_import import torchvision_datasets
 from tests.unit.datasets.files import columns, femnist_columns, published, write_leaf, write_mnist
-from typing import Never
 
 
 class QuietHandler(SimpleHTTPRequestHandler):
@@ -27,7 +27,7 @@ PNG = b"\x89PNG"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("FEDCOME_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
