@@ -13,6 +13,7 @@ from fedcome_ray.datasets.partitions import (
     label_matched,
     partition,
 )
+from fedcome_ray.datasets.population import Labels
 
 # The machine may be busy: time is no property of a partition.
 unhurried = settings(deadline=None)
@@ -28,7 +29,7 @@ configs = st.one_of(
 )
 
 
-def shuffled_labels(class_sizes, seed):
+def shuffled_labels(class_sizes, seed) -> Labels:
     labels = np.repeat(np.arange(len(class_sizes)), class_sizes)
     return np.random.default_rng(seed).permutation(labels)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedcome_ray import samplers
-from fedcome_ray.methods.method import Report
+from fedcome_ray.methods.method import Cohort, Report
 from fedcome_ray.samplers import SimilaritySampler
 from fedcome_ray.samplers import table as similarity
 
@@ -25,7 +25,7 @@ def populations(draw: st.DrawFn) -> tuple[int, int]:
     return num_clients, draw(st.integers(1, num_clients))
 
 
-def play(config, population, seed, table):
+def play(config, population, seed, table) -> tuple[list[Cohort], similarity.Table]:
     """A few rounds with random updates: the cohorts, and the table after them."""
     sampler, cohorts = samplers.build(config), []
     for round_index in range(4):

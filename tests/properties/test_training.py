@@ -5,6 +5,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
 
 from fedcome_ray.clients.shard import Shard
 from fedcome_ray.datasets.population import Examples, Population, split_in_order
@@ -13,11 +15,12 @@ from fedcome_ray.federation.round import run_round
 from fedcome_ray.federation.server import Server
 from fedcome_ray.federation.shards import LocalShards
 from fedcome_ray.methods.method import Report
+from fedcome_ray.numerics.arrays import Arrays
 
 FEATURES, CLASSES = {"mlp": (17,), "logistic": (17,), "conv2": (1, 10, 10)}, 4
 
 
-def make_population(sizes, feature_shape, seed=0):
+def make_population(sizes, feature_shape, seed=0) -> Population:
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((sum(sizes), *feature_shape), dtype=np.float32)
     examples = Examples(x, rng.integers(0, CLASSES, len(x)))
@@ -25,11 +28,11 @@ def make_population(sizes, feature_shape, seed=0):
     return Population(each, each, CLASSES)
 
 
-def fields(report):
+def fields(report) -> Tensor:
     return torch.cat([report.update, report.total_lr, report.num_examples], dim=1)
 
 
-def train(shard, clients, round_index=0):
+def train(shard, clients, round_index=0) -> Report:
     """The report of clients that have just received the first params."""
     method, params = shard.method, shard.model.init(1)
     server = method.init_server(params, len(shard.train_examples.offsets) - 1)
@@ -88,7 +91,7 @@ def test_the_number_of_shards_changes_no_bit(model, method, num_shards) -> None:
     }
     trial = Trial.model_validate(settings)
 
-    def run(num_shards):
+    def run(num_shards) -> tuple[Tensor, NDArray[np.float64], Arrays]:
         shards = LocalShards(trial, population, num_shards)
         server = Server(trial, shards.shards[0].model.init(1), population.num_clients)
         records = [run_round(server, shards, evaluate_train=True) for _ in range(2)]
@@ -121,7 +124,7 @@ def test_where_reports_lie_in_memory_changes_no_bit(method, offset) -> None:
     assert torch.equal(*steps)
 
 
-def displace(tensor, offset):
+def displace(tensor, offset) -> Tensor:
     """The same numbers, beginning so many of them after where a tensor of PyTorch's begins."""
     memory = torch.zeros(tensor.numel() + offset)
     view = memory[offset:].view_as(tensor)
@@ -137,7 +140,7 @@ def test_the_library_multiplies_each_matrix_of_a_block_alike(rows, inner, column
         for shape in ((rows, inner), (columns, inner), (rows, columns))
     )
 
-    def products(clients):
+    def products(clients) -> tuple[Tensor, Tensor, Tensor]:
         return (
             torch.bmm(x[clients], weight[clients].mT),
             torch.bmm(error[clients], weight[clients]),

@@ -1,19 +1,20 @@
 """Training of blocks against the plain loop of `plain_torch`, one client at a time."""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 from pydantic import TypeAdapter
-from torch import nn
+from torch import Tensor, nn
 
 from fedcome_ray import models
 from fedcome_ray.clients.batches import ClientExamples, blocks, padded_width
 from fedcome_ray.clients.training import Trainer
 from fedcome_ray.experiments.trial import LocalConfig
 from fedcome_ray.methods import parts
-from fedcome_ray.methods.method import Method, Nothing, OnlyParams
+from fedcome_ray.methods.method import AnyMethod, Method, Nothing, OnlyParams
 from fedcome_ray.numerics.randomness import Stream, client_keys, dropout_mask, fold, random_bits
 from tests import plain_torch
 
@@ -23,13 +24,13 @@ SIZES = [23, 5, 12, 1, 12]
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}
 
 
-def only_training(**changes):
+def only_training(**changes) -> AnyMethod:
     """A method as far as clients see it."""
     slots = {"correct": parts.uncorrected, "carry": parts.keep, **changes}
     return Method(parts.only_params, parts.stateless, parts.send_params, aggregate=None, **slots)
 
 
-def make_examples(feature_shape, num_classes, dtype=torch.float32, sizes=SIZES):
+def make_examples(feature_shape, num_classes, dtype=torch.float32, sizes=SIZES) -> ClientExamples:
     rng = np.random.default_rng(0)
     num = sum(sizes)
     return ClientExamples(
@@ -40,12 +41,12 @@ def make_examples(feature_shape, num_classes, dtype=torch.float32, sizes=SIZES):
     )
 
 
-def make_model(settings, feature_shape, num_classes):
+def make_model(settings, feature_shape, num_classes) -> models.Model:
     config = TypeAdapter(models.ModelConfig).validate_python(settings)
     return models.build(config, feature_shape, num_classes)
 
 
-def train(model, examples, local, start, method=None, clients=None):
+def train(model, examples, local, start, method=None, clients=None) -> dict[str, Tensor]:
     """The report of a cohort that is trained in as large blocks as possible."""
     trainer = Trainer(model, method or only_training(), local, examples, SEED)
     cohort = np.array(range(len(examples.offsets) - 1) if clients is None else clients)
@@ -65,11 +66,11 @@ FIELDS = ("update", "loss", "total_lr", "num_examples")
 class GivenMasks(nn.Module):
     """A dropout layer whose masks are given."""
 
-    def forward(self, x):
+    def forward(self, x) -> Tensor:
         return x * self.mask
 
 
-def plain_update(module, model, examples, local, start, client):
+def plain_update(module, model, examples, local, start, client) -> Tensor:
     """What the plain loop learns from the batches and with the masks that are the client's due."""
     rows = examples.order[examples.offsets[client] : examples.offsets[client + 1]]
     ids = torch.tensor([client])
@@ -77,7 +78,7 @@ def plain_update(module, model, examples, local, start, client):
     mask_key = client_keys(SEED, Stream.DROPOUT, ROUND, ids)
     drops = [layer for layer in module.modules() if isinstance(layer, GivenMasks)]
 
-    def batches():
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
         step = 0
         for epoch in range(local.epochs):
             order = random_bits(fold(order_key, epoch), len(rows))[0].argsort()
@@ -95,7 +96,7 @@ def plain_update(module, model, examples, local, start, client):
     return after - start
 
 
-def with_given_masks(module):
+def with_given_masks(module) -> nn.Sequential:
     layers = [GivenMasks() if isinstance(layer, nn.Dropout) else layer for layer in module]
     return nn.Sequential(*layers)
 
@@ -134,7 +135,7 @@ def test_every_client_gets_the_update_of_the_plain_loop(name, local, dtype) -> N
 
 
 def test_a_users_module_gets_the_update_of_the_plain_loop() -> None:
-    def make():
+    def make() -> nn.Sequential:
         return nn.Sequential(nn.Linear(20, 6), nn.GroupNorm(2, 6), nn.Tanh(), nn.Linear(6, 10))
 
     model, module, examples = models.from_module(make, (20,)), make(), make_examples((20,), 10)
@@ -146,7 +147,7 @@ def test_a_users_module_gets_the_update_of_the_plain_loop() -> None:
 
 
 def test_a_correction_is_followed() -> None:
-    def towards_origin(grad, params, received, client):
+    def towards_origin(grad, params, received, client) -> Tensor:
         return params - received.params + 1.0
 
     model, examples = make_model({"name": "logistic"}, (20,), 10), make_examples((20,), 10)

@@ -16,7 +16,7 @@ def small_datasets(monkeypatch) -> None:
 
 
 @pytest.fixture(params=["cifar10", "cifar100"])
-def cifar(request, monkeypatch, small_datasets):
+def cifar(request, monkeypatch, small_datasets) -> tuple[str, dict[str, bytes]]:
     """The name and the small files of a CIFAR dataset, whose checksums torchvision is told."""
     files = cifar_files(request.param)
     sums = [[name, hashlib.md5(content).hexdigest()] for name, content in files.items()]
@@ -27,14 +27,14 @@ def cifar(request, monkeypatch, small_datasets):
 
 
 @pytest.fixture
-def leaf_folder(tmp_path):
+def leaf_folder(tmp_path) -> Path:
     write_leaf(tmp_path / "femnist", "train", LEAF_TRAIN)
     write_leaf(tmp_path / "femnist", "test", LEAF_TEST)
     return tmp_path
 
 
 @pytest.fixture
-def real_data():
+def real_data() -> Path:
     """A folder with MNIST/raw, cifar10.npz and femnist.npz, for tests marked `real_data`."""
     folder = os.environ.get("FEDCOME_TEST_DATA")
     if not folder:

@@ -9,8 +9,10 @@ import tarfile
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedcome_ray.datasets import REGISTRY, cifar10, cifar100, images, mnist
+from fedcome_ray.datasets import REGISTRY, cifar10, cifar100, images, mnist, with_files
+from fedcome_ray.datasets.published import Published
 
 NUM_TRAIN, NUM_TEST = 40, 20
 LAYOUTS = {"cifar10": cifar10.LAYOUT, "cifar100": cifar100.LAYOUT}
@@ -18,8 +20,8 @@ LEAF_TRAIN = [{"f20": [1, 2, 3], "f03": [61]}, {"f11": [5, 6]}]
 LEAF_TEST = [{"f11": [7]}, {"f03": [8], "f20": [9, 10]}]
 
 
-def published(name):
-    return REGISTRY[name].published
+def published(name) -> Published:
+    return with_files()[name]
 
 
 def make_small(monkeypatch, name, sha256=None) -> None:
@@ -28,7 +30,7 @@ def make_small(monkeypatch, name, sha256=None) -> None:
     monkeypatch.setitem(REGISTRY, name, images.dataset(real.config, published, real.label))
 
 
-def columns(name):
+def columns(name) -> dict[str, NDArray[np.uint8]]:
     """Random images, height, width, channel, with all the labels in turn."""
     channels, height, width = published(name).feature_shape
     shape = (height, width, channels) if channels > 1 else (height, width)
@@ -40,7 +42,7 @@ def columns(name):
     return arrays
 
 
-def femnist_columns(num_writers=4):
+def femnist_columns(num_writers=4) -> dict[str, NDArray[np.integer]]:
     writers = {
         "client_train": np.arange(NUM_TRAIN) % num_writers,
         "client_test": np.arange(NUM_TEST) % num_writers,
@@ -48,7 +50,7 @@ def femnist_columns(num_writers=4):
     return {**columns("femnist"), **writers}
 
 
-def channels_first(x):
+def channels_first(x) -> NDArray[np.uint8]:
     return x[:, None] if x.ndim == 3 else np.moveaxis(x, -1, 1)
 
 
@@ -61,7 +63,7 @@ def write_mnist(folder, suffix="") -> None:
         path.write_bytes(gzip.compress(content) if suffix else content)
 
 
-def cifar_files(name):
+def cifar_files(name) -> dict[str, bytes]:
     """Pickled files, the training images in two of them."""
     arrays, labels = columns(name), LAYOUTS[name].labels
     parts = {
@@ -94,7 +96,7 @@ def write_archive(path, files) -> None:
             tar.addfile(member, io.BytesIO(content))
 
 
-def leaf_images(writer, count):
+def leaf_images(writer, count) -> NDArray[np.uint8]:
     rng = np.random.default_rng([ord(letter) for letter in writer])
     return rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
 

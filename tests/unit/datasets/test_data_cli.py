@@ -27,7 +27,7 @@ PNG = b"\x89PNG"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("FEDCOME_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)

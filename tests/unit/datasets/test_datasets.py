@@ -9,7 +9,7 @@ from fedcome_ray.errors import ConfigError, DataError
 from fedcome_ray.experiments.trial import parse_trial
 
 
-def sizes(population):
+def sizes(population) -> datasets.Description:
     return datasets.Description(
         population.feature_shape,
         population.num_classes,

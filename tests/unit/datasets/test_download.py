@@ -1,5 +1,6 @@
 import hashlib
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -14,7 +15,7 @@ CONTENT = np.random.default_rng(0).bytes(700_000)
 class Handler(BaseHTTPRequestHandler):
     """Serves CONTENT: `/file` from any place in it, `/whole` only whole, `/cut` half of it."""
 
-    def do_GET(self):
+    def do_GET(self) -> None:
         self.server.requests.append(self.headers.get("Range"))
         asked = self.headers.get("Range")
         start = int(asked.removeprefix("bytes=").removesuffix("-")) if asked else 0
@@ -36,7 +37,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server():
+def server() -> Iterator[ThreadingHTTPServer]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.requests = []
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -44,7 +45,7 @@ def server():
         server.shutdown()
 
 
-def download(server, path, *pages, content=CONTENT):
+def download(server, path, *pages, content=CONTENT) -> Download:
     urls = [f"http://127.0.0.1:{server.server_port}/{page}" for page in pages]
     return Download(urls, path, hashlib.md5(content).hexdigest())
 

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -8,7 +9,7 @@ from fedcome_ray.errors import DataError
 from tests.unit.datasets.files import LEAF_TRAIN, published, write_leaf
 
 
-def shard(folder, side):
+def shard(folder, side) -> Path:
     return next((folder / "femnist" / side).glob("all_data_0_*.json"))
 
 

@@ -1,5 +1,7 @@
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from fedcome_ray.errors import DataError
 from fedcome_ray.experiments.trial import parse_trial
 
 
-def arrays(**changes):
+def arrays(**changes) -> dict[str, Any]:
     """Three clients with 4, 1 and 2 training examples, not in order, of 5 features."""
     rng = np.random.default_rng(0)
     return {
@@ -24,8 +26,8 @@ def arrays(**changes):
 
 
 @pytest.fixture
-def write(tmp_path):
-    def write_npz(**changes):
+def write(tmp_path) -> Callable[..., datasets.Npz]:
+    def write_npz(**changes) -> datasets.Npz:
         path = tmp_path / "mine.npz"
         np.savez(path, **{k: v for k, v in arrays(**changes).items() if v is not None})
         return datasets.Npz(dataset=f"npz:{path}")
@@ -33,7 +35,7 @@ def write(tmp_path):
     return write_npz
 
 
-def own_labels(split, client):
+def own_labels(split, client) -> list[int]:
     start, end = split.offsets[client : client + 2]
     return split.examples.y[split.order[start:end]].tolist()
 

@@ -1,4 +1,5 @@
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,13 +19,13 @@ from tests.unit.datasets.files import (
 
 
 @pytest.fixture
-def packed_mnist(tmp_path, small_datasets):
+def packed_mnist(tmp_path, small_datasets) -> Path:
     write_mnist(tmp_path)
     sources.open_arrays(published("mnist"), tmp_path)
     return tmp_path
 
 
-def write_npz(path, arrays):
+def write_npz(path, arrays) -> Path:
     np.savez(path, **arrays)
     return path
 

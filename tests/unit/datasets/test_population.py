@@ -11,11 +11,11 @@ from fedcome_ray.datasets.population import (
 
 
 @pytest.fixture
-def examples():
+def examples() -> Examples:
     return Examples(np.arange(12, dtype=np.float32).reshape(6, 2), np.array([0, 1, 2, 0, 1, 2]))
 
 
-def owned(side):
+def owned(side) -> list[list[int]]:
     return [part.tolist() for part in np.split(side.order, side.offsets[1:-1])]
 
 

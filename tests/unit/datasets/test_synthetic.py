@@ -10,7 +10,7 @@ from fedcome_ray import datasets
 def test_synthetic_clients_differ_as_asked() -> None:
     """With alpha = beta = 0 all clients' inputs have mean 0; with beta = 5 their means differ."""
 
-    def spread(beta):
+    def spread(beta) -> float:
         config = datasets.Synthetic(alpha=0, beta=beta, num_clients=50, examples_per_client=200)
         side = datasets.load(config).train
         means = np.add.reduceat(side.examples.x, side.offsets[:-1]) / side.sizes[:, None]

@@ -1,9 +1,10 @@
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
 from pydantic import TypeAdapter, ValidationError
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
 from fedcome_ray import models
@@ -22,7 +23,7 @@ SAME_MODELS = [
 ]
 
 
-def make(settings, feature_shape, num_classes):
+def make(settings, feature_shape, num_classes) -> models.Model:
     config = TypeAdapter(models.ModelConfig).validate_python(settings)
     return models.build(config, feature_shape, num_classes)
 
@@ -106,12 +107,12 @@ class Tanh(Hyperparameters):
     hidden: int = 5
 
 
-def tanh_module(hidden):
+def tanh_module(hidden) -> nn.Sequential:
     return nn.Sequential(nn.Flatten(), nn.Linear(6, hidden), nn.Tanh(), nn.Linear(hidden, 3))
 
 
 @pytest.fixture
-def _tanh_registered():
+def _tanh_registered() -> Iterator[None]:
     models.register(
         Tanh,
         lambda config, shape, classes: models.from_module(
@@ -165,7 +166,7 @@ def test_a_block_has_the_gradients_of_its_clients(settings, feature_shape) -> No
     weight = torch.tensor([[1 / 5] * 5, [1 / 3] * 3 + [0] * 2, [1] + [0] * 4])
     batch = Batch(torch.randn(3, 5, *feature_shape), torch.randint(0, 4, (3, 5)), weight, masks)
 
-    def gradient(clients):
+    def gradient(clients) -> Tensor:
         target = torch.zeros_like(params[clients])
         some = Batch(*(field[clients] for field in batch[:3]), [mask[clients] for mask in masks])
         model.add_gradient(

@@ -132,13 +132,13 @@ def test_the_official_walk_is_the_authors_walk() -> None:
     assert best.tolist() == authors_walk(values, start, others, leaving, entering, uniforms)
 
 
-def authors_walk(values, start, others, leaving, entering, uniforms) -> list[int]:
+def authors_walk(values, start, others, leaving, entering, uniforms) -> list[np.int64]:
     """The description of the authors' loop, transcribed in its order and without economies."""
 
-    def energy(subset):
+    def energy(subset) -> float:
         return sum(values[first, second] for first in subset for second in subset)
 
-    def propose(number):
+    def propose(number) -> tuple[list[np.int64], list[np.int64]]:
         members, outsiders = list(current), list(outside)
         for out, into in zip(leaving[number], entering[number], strict=True):
             members[out], outsiders[into] = outsiders[into], members[out]

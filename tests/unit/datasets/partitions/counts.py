@@ -1,5 +1,5 @@
 from collections import Counter
 
 
-def counts(labels, indices):
+def counts(labels, indices) -> dict[int, int]:
     return dict(Counter(labels[indices].tolist()))
