@@ -21,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedcome_ray import metrics
 from fedcome_ray.errors import ConsensusError
 from fedcome_ray.numerics import geometry
 from fedcome_ray.numerics.geometry import Floats
@@ -174,8 +175,8 @@ def _osqp(cosines: Floats, is_pending: NDArray[np.bool_]) -> tuple[Floats, int]:
 def _describe(solution: _Solution, cosines: Floats) -> dict[str, float]:
     squared_drifts = ((solution.slack - cosines) * solution.multipliers).sum(axis=1)
     return {
-        "conflicts/before": int(np.triu(cosines < -CONFLICT_TOLERANCE, k=1).sum()),
-        "conflicts/after": int((solution.slack < -KKT_TOLERANCE).sum()),
+        metrics.CONFLICTS_BEFORE: int(np.triu(cosines < -CONFLICT_TOLERANCE, k=1).sum()),
+        metrics.CONFLICTS_AFTER: int((solution.slack < -KKT_TOLERANCE).sum()),
         "drift": float(np.sqrt(np.maximum(squared_drifts, 0.0)).mean()),
         "solver_iterations": solution.iterations,
         "kkt_residual": solution.kkt_residual,

@@ -22,7 +22,7 @@ from fedcome_ray.datasets.published import Originals, how_to_download
 from fedcome_ray.datasets.torchvision_import import torchvision_datasets
 
 
-class Layout(NamedTuple):
+class CifarFiles(NamedTuple):
     """Where the files of a CIFAR dataset are, and what is in them."""
 
     name: str
@@ -32,45 +32,45 @@ class Layout(NamedTuple):
     labels: str  # key of the labels in a file
 
 
-def originals(layout: Layout) -> Originals:
+def originals(its_files: CifarFiles) -> Originals:
     return Originals(
-        are_present=partial(are_present, layout),
-        read=partial(read, layout),
-        how_to_get=partial(how_to_download, layout.name, [layout.archive]),
-        downloads=partial(downloads, layout),
+        are_present=partial(are_present, its_files),
+        read=partial(read, its_files),
+        how_to_get=partial(how_to_download, its_files.name, [its_files.archive]),
+        downloads=partial(downloads, its_files),
     )
 
 
-def are_present(layout: Layout, folder: Path) -> bool:
-    return (folder / layout.folder).is_dir() or (folder / layout.archive).is_file()
+def are_present(its_files: CifarFiles, folder: Path) -> bool:
+    return (folder / its_files.folder).is_dir() or (folder / its_files.archive).is_file()
 
 
-def downloads(layout: Layout, folder: Path) -> list[Download]:
+def downloads(its_files: CifarFiles, folder: Path) -> list[Download]:
     """What torchvision would download, and where to."""
-    published = _published(layout)
+    published = _published(its_files)
     return [Download([published.url], folder / published.filename, published.tgz_md5)]
 
 
-def _published(layout: Layout) -> Any:
-    return getattr(torchvision_datasets(), layout.torchvision_name)
+def _published(its_files: CifarFiles) -> Any:
+    return getattr(torchvision_datasets(), its_files.torchvision_name)
 
 
-def read(layout: Layout, folder: Path) -> dict[str, AnyArray]:
+def read(its_files: CifarFiles, folder: Path) -> dict[str, AnyArray]:
     """Images and labels as the files have them."""
-    published = _published(layout)
+    published = _published(its_files)
     sides = {"train": published.train_list, "test": published.test_list}
-    origin = folder / layout.folder
+    origin = folder / its_files.folder
     names = [name for files in sides.values() for name, _ in files]
     if origin.is_dir():
         contents = _read_folder(origin, names)
     else:
-        origin = folder / layout.archive
-        contents = _read_archive(origin, layout.folder, names)
+        origin = folder / its_files.archive
+        contents = _read_archive(origin, its_files.folder, names)
     arrays = {}
     for side, files in sides.items():
         batches = [_unpickle(origin, name, contents[name], md5) for name, md5 in files]
         arrays[f"x_{side}"] = np.concatenate([batch["data"] for batch in batches])
-        arrays[f"y_{side}"] = np.concatenate([batch[layout.labels] for batch in batches])
+        arrays[f"y_{side}"] = np.concatenate([batch[its_files.labels] for batch in batches])
     return arrays
 
 

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from fedcome_ray.datasets import cifar, images
-from fedcome_ray.datasets.cifar import Layout
+from fedcome_ray.datasets.cifar import CifarFiles
 from fedcome_ray.datasets.images import PooledImages
 from fedcome_ray.datasets.partitions import ClassesPerClient, PartitionConfig
 from fedcome_ray.datasets.published import Published
@@ -18,7 +18,7 @@ class Cifar10(PooledImages):
     partition: PartitionConfig = Field(default_factory=ClassesPerClient)
 
 
-LAYOUT = Layout(
+FILES = CifarFiles(
     name="cifar10",
     torchvision_name="CIFAR10",
     folder="cifar-10-batches-py",
@@ -35,7 +35,7 @@ PUBLISHED = Published(
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2023, 0.1994, 0.2010),
     sha256="32e5966899bde482c0ef7d076bf69809b4b1488c806f657a814cfca4646ec493",
-    originals=cifar.originals(LAYOUT),
+    originals=cifar.originals(FILES),
 )
 
 DATASET = images.dataset(Cifar10, PUBLISHED, "CIFAR-10")

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from fedcome_ray.datasets import cifar, images, partitions
-from fedcome_ray.datasets.cifar import Layout
+from fedcome_ray.datasets.cifar import CifarFiles
 from fedcome_ray.datasets.images import PooledImages
 from fedcome_ray.datasets.partitions import PartitionConfig, Ring2, superclasses
 from fedcome_ray.datasets.published import Published
@@ -32,7 +32,7 @@ class Cifar100(PooledImages):
         return self
 
 
-LAYOUT = Layout(
+FILES = CifarFiles(
     name="cifar100",
     torchvision_name="CIFAR100",
     folder="cifar-100-python",
@@ -49,7 +49,7 @@ PUBLISHED = Published(
     num_test=10_000,
     mean=(0.5071, 0.4867, 0.4408),
     std=(0.2675, 0.2565, 0.2761),
-    originals=cifar.originals(LAYOUT),
+    originals=cifar.originals(FILES),
 )
 
 DATASET = images.dataset(Cifar100, PUBLISHED, "CIFAR-100")

@@ -1,4 +1,4 @@
-"""The methods, by name.
+"""The methods, by name: mathematics on params and updates, which knows no clients' data, no Ray.
 
 A method is a module with one class of hyper-parameters, whose `name` has a default, and a function
 `build`. Ours are listed here; a user's come from `--plugin FILE` or from an installed package's

@@ -1,4 +1,4 @@
-"""The models, by name.
+"""The models, by name: they compute on params and batches, and know no methods or clients.
 
 A model is a class of hyper-parameters, whose `name` has a default, and a function that builds it
 for examples of a given shape. A user's own model joins with `register`, and a `torch.nn.Module`

@@ -1,4 +1,4 @@
-"""Partitions by name: which training examples belong to which client.
+"""Partitions by name: which training examples belong to which client, from labels alone.
 
 A partition is a class of settings, whose `name` has a default, and a function that deals examples
 with these labels to that many clients.

@@ -15,7 +15,7 @@ from fedcome_ray.datasets import REGISTRY, cifar10, cifar100, images, mnist, wit
 from fedcome_ray.datasets.published import Published
 
 NUM_TRAIN, NUM_TEST = 40, 20
-LAYOUTS = {"cifar10": cifar10.LAYOUT, "cifar100": cifar100.LAYOUT}
+FILES = {"cifar10": cifar10.FILES, "cifar100": cifar100.FILES}
 LEAF_TRAIN = [{"f20": [1, 2, 3], "f03": [61]}, {"f11": [5, 6]}]
 LEAF_TEST = [{"f11": [7]}, {"f03": [8], "f20": [9, 10]}]
 
@@ -65,7 +65,7 @@ def write_mnist(folder, suffix="") -> None:
 
 def cifar_files(name) -> dict[str, bytes]:
     """Pickled files, the training images in two of them."""
-    arrays, labels = columns(name), LAYOUTS[name].labels
+    arrays, labels = columns(name), FILES[name].labels
     parts = {
         "data_batch_1": ("train", slice(25)),
         "data_batch_2": ("train", slice(25, None)),

@@ -5,7 +5,7 @@ import pytest
 from fedcome_ray.datasets import sources
 from fedcome_ray.errors import DataError
 from tests.unit.datasets.files import (
-    LAYOUTS,
+    FILES,
     assert_are,
     columns,
     published,
@@ -16,33 +16,37 @@ from tests.unit.datasets.files import (
 
 def test_cifar_is_read_from_torchvisions_folder(tmp_path, cifar) -> None:
     name, files = cifar
-    write_files(tmp_path / LAYOUTS[name].folder, files)
+    write_files(tmp_path / FILES[name].folder, files)
     assert_are(sources.open_arrays(published(name), tmp_path), columns(name))
 
 
 def test_cifar_is_read_from_an_archive_laid_in_by_hand(tmp_path, cifar) -> None:
     name, files = cifar
-    layout = LAYOUTS[name]
-    write_archive(tmp_path / layout.archive, {f"{layout.folder}/{k}": v for k, v in files.items()})
+    its_files = FILES[name]
+    write_archive(
+        tmp_path / its_files.archive, {f"{its_files.folder}/{k}": v for k, v in files.items()}
+    )
     assert_are(sources.open_arrays(published(name), tmp_path), columns(name))
 
 
 def test_an_archive_cannot_write_anywhere(tmp_path, cifar) -> None:
     name, files = cifar
-    layout = LAYOUTS[name]
+    its_files = FILES[name]
     folder = tmp_path / "data"
     folder.mkdir()
-    members = {f"{layout.folder}/{key}": content for key, content in files.items()}
-    write_archive(folder / layout.archive, {"../escaped": b"", "/tmp/escaped-too": b"", **members})
+    members = {f"{its_files.folder}/{key}": content for key, content in files.items()}
+    write_archive(
+        folder / its_files.archive, {"../escaped": b"", "/tmp/escaped-too": b"", **members}
+    )
     sources.open_arrays(published(name), folder)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
-    assert sorted(path.name for path in folder.iterdir()) == sorted([layout.archive, "packed"])
+    assert sorted(path.name for path in folder.iterdir()) == sorted([its_files.archive, "packed"])
     assert not Path("/tmp/escaped-too").exists()
 
 
 def test_a_pickle_with_another_checksum_is_not_opened(tmp_path, cifar) -> None:
     name, files = cifar
-    folder = tmp_path / LAYOUTS[name].folder
+    folder = tmp_path / FILES[name].folder
     write_files(folder, {**files, "data_batch_2": b"cos\nsystem\n(S'exit 1'\ntR."})
     with pytest.raises(DataError, match="wrong checksum of data_batch_2") as error:
         sources.open_arrays(published(name), tmp_path)
@@ -52,18 +56,18 @@ def test_a_pickle_with_another_checksum_is_not_opened(tmp_path, cifar) -> None:
 def test_a_file_missing_in_the_folder_is_named(tmp_path, cifar) -> None:
     name, files = cifar
     del files["test_batch"]
-    write_files(tmp_path / LAYOUTS[name].folder, files)
+    write_files(tmp_path / FILES[name].folder, files)
     with pytest.raises(DataError, match="test_batch"):
         sources.open_arrays(published(name), tmp_path)
 
 
 def test_a_truncated_archive_is_named(tmp_path, cifar) -> None:
     name, files = cifar
-    layout = LAYOUTS[name]
-    archive = tmp_path / layout.archive
-    write_archive(archive, {f"{layout.folder}/{k}": v for k, v in files.items()})
+    its_files = FILES[name]
+    archive = tmp_path / its_files.archive
+    write_archive(archive, {f"{its_files.folder}/{k}": v for k, v in files.items()})
     archive.write_bytes(archive.read_bytes()[:-2000])
-    with pytest.raises(DataError, match=f"{layout.archive} is damaged .* get it again"):
+    with pytest.raises(DataError, match=f"{its_files.archive} is damaged .* get it again"):
         sources.open_arrays(published(name), tmp_path)
 
 
