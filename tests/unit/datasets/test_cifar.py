@@ -22,25 +22,21 @@ def test_cifar_is_read_from_torchvisions_folder(tmp_path, cifar) -> None:
 
 def test_cifar_is_read_from_an_archive_laid_in_by_hand(tmp_path, cifar) -> None:
     name, files = cifar
-    its_files = FILES[name]
-    write_archive(
-        tmp_path / its_files.archive, {f"{its_files.folder}/{k}": v for k, v in files.items()}
-    )
+    own = FILES[name]
+    write_archive(tmp_path / own.archive, {f"{own.folder}/{k}": v for k, v in files.items()})
     assert_are(sources.open_arrays(published(name), tmp_path), columns(name))
 
 
 def test_an_archive_cannot_write_anywhere(tmp_path, cifar) -> None:
     name, files = cifar
-    its_files = FILES[name]
+    own = FILES[name]
     folder = tmp_path / "data"
     folder.mkdir()
-    members = {f"{its_files.folder}/{key}": content for key, content in files.items()}
-    write_archive(
-        folder / its_files.archive, {"../escaped": b"", "/tmp/escaped-too": b"", **members}
-    )
+    members = {f"{own.folder}/{key}": content for key, content in files.items()}
+    write_archive(folder / own.archive, {"../escaped": b"", "/tmp/escaped-too": b"", **members})
     sources.open_arrays(published(name), folder)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
-    assert sorted(path.name for path in folder.iterdir()) == sorted([its_files.archive, "packed"])
+    assert sorted(path.name for path in folder.iterdir()) == sorted([own.archive, "packed"])
     assert not Path("/tmp/escaped-too").exists()
 
 
@@ -63,11 +59,11 @@ def test_a_file_missing_in_the_folder_is_named(tmp_path, cifar) -> None:
 
 def test_a_truncated_archive_is_named(tmp_path, cifar) -> None:
     name, files = cifar
-    its_files = FILES[name]
-    archive = tmp_path / its_files.archive
-    write_archive(archive, {f"{its_files.folder}/{k}": v for k, v in files.items()})
+    own = FILES[name]
+    archive = tmp_path / own.archive
+    write_archive(archive, {f"{own.folder}/{k}": v for k, v in files.items()})
     archive.write_bytes(archive.read_bytes()[:-2000])
-    with pytest.raises(DataError, match=f"{its_files.archive} is damaged .* get it again"):
+    with pytest.raises(DataError, match=f"{own.archive} is damaged .* get it again"):
         sources.open_arrays(published(name), tmp_path)
 
 
