@@ -6,6 +6,7 @@ import pytest
 
 from fedcome_ray import methods
 from fedcome_ray.experiments import grid
+from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.hyperparameters import name_of
 
 # Of the profiles quick, mini and paper.
@@ -68,3 +69,31 @@ def test_every_grid_says_in_one_line_what_it_is_for(name: str) -> None:
     description = grid.load(name).description
     assert 0 < len(description) <= 100
     assert "\n" not in description
+
+
+# What grids claim to share: the trials of one that have these settings are all in the other.
+SHARED = [
+    ("heterogeneity", {"data.partition.classes": 2}, "full_participation"),
+    ("sensitivity", {"sampler.ema": 0.5, "sampler.greedy_fraction": 0.7}, "partial_participation"),
+    ("sensitivity", {"sampler.ema": 0.7, "sampler.greedy_fraction": 0.7}, "controls"),
+    (
+        "controls",
+        {"method.name": "fedcome", "method.clamp": None, "method.weights": "samples"}
+        | {"method.match_norm": False, "sampler.ema": 0.5, "sampler.variant": "clean"},
+        "partial_participation",
+    ),
+    ("controls", {"method.name": "fedavg", "method.server_lr": 1.0}, "partial_participation"),
+    ("fairness", {"data.dataset": "cifar10", "data.test_split": "natural"}, "full_participation"),
+    ("fairness", {"data.dataset": "femnist"}, "full_participation"),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "other"), SHARED)
+def test_what_grids_claim_to_share_are_the_same_trials(
+    name: str, settings: dict[str, object], other: str
+) -> None:
+    trials = grid.expand(grid.load(name), "paper")
+    own = [trial for trial in trials if settings.items() <= flatten(trial.model_dump()).items()]
+    keys = {trial.key for trial in grid.expand(grid.load(other), "paper")}
+    assert own
+    assert {trial.key for trial in own} <= keys
