@@ -22,7 +22,7 @@ from fedcome_ray.console.paths import check_data_dir, check_output, default_trac
 from fedcome_ray.errors import UserError
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.settings import flatten
-from fedcome_ray.experiments.trial import Trial, parse_trial
+from fedcome_ray.experiments.trial import Trial, identified, parse_trial
 from fedcome_ray.models.module import as_module
 from fedcome_ray.trials.folder import MODEL, RESULT, SETTINGS, TrialResult, read_result, read_rounds
 
@@ -103,6 +103,7 @@ def run(
     from fedcome_ray.launch.single import SingleRequest, run_single
 
     machine = MachineOptions(num_shards=num_shards, address=address)
+    (trial,) = identified([trial], _folder(data_dir))
     if output is None:
         with tempfile.TemporaryDirectory(prefix="fedcome-") as scratch:
             places = _places(scratch, data_dir, plugins)
@@ -134,8 +135,8 @@ def run_grid(
 
     methods.load_plugins(_files(plugins))
     overrides = list((set or {}).items())
-    trials = grid.expand(grid.load(str(name)), profile, overrides)
     places = _places(output, data_dir, plugins)
+    trials = identified(grid.expand(grid.load(str(name)), profile, overrides), places.data_dir)
     request = Request(Path(name).stem, profile, trials, places, machine or MachineOptions())
     console = _console()
     with noise_to(request.log) as stderr:

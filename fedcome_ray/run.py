@@ -41,14 +41,15 @@ def _main(args: argparse.Namespace) -> int:
 
     from fedcome_ray import methods
     from fedcome_ray.experiments.settings import parse_overrides
+    from fedcome_ray.experiments.trial import identified
     from fedcome_ray.launch import single
 
     methods.load_plugins(args.plugin)
     init_params = single.read_params(args.init_model) if args.init_model else None
-    trial = single.make_trial(parse_overrides(args.set), init_params)
-    request = single.SingleRequest(
-        trial, arguments.places(args), arguments.machine_options(args), init_params
-    )
+    places = arguments.places(args)
+    wanted = single.make_trial(parse_overrides(args.set), init_params)
+    (trial,) = identified([wanted], places.data_dir)
+    request = single.SingleRequest(trial, places, arguments.machine_options(args), init_params)
     single.run_and_show(request, Console())
     return OK
 

@@ -5,10 +5,20 @@ from typing import Annotated
 
 from pydantic import PlainValidator, SerializeAsAny
 
-from fedcome_ray.datasets import cifar10, cifar100, digits, femnist, mnist, npz, synthetic
+from fedcome_ray.datasets import (
+    cifar10,
+    cifar100,
+    digits,
+    femnist,
+    mnist,
+    npz,
+    packed,
+    sources,
+    synthetic,
+)
 from fedcome_ray.datasets.cifar10 import Cifar10
 from fedcome_ray.datasets.cifar100 import Cifar100
-from fedcome_ray.datasets.dataset import Dataset, DatasetRegistry, DatasetSettings
+from fedcome_ray.datasets.dataset import Dataset, DatasetRegistry, DatasetSettings, Varying
 from fedcome_ray.datasets.digits import Digits
 from fedcome_ray.datasets.femnist import Femnist
 from fedcome_ray.datasets.mnist import Mnist
@@ -16,6 +26,7 @@ from fedcome_ray.datasets.npz import Npz
 from fedcome_ray.datasets.population import Description, Population
 from fedcome_ray.datasets.published import Published
 from fedcome_ray.datasets.synthetic import Synthetic
+from fedcome_ray.errors import DataError
 
 __all__ = [
     "REGISTRY",
@@ -32,6 +43,7 @@ __all__ = [
     "Synthetic",
     "check_available",
     "describe",
+    "identified",
     "load",
     "parse",
     "with_files",
@@ -62,7 +74,29 @@ def parse(value: object) -> DatasetSettings:
 
 def load(config: DatasetSettings, data_dir: Path | None = None) -> Population:
     """The population that a configuration describes."""
+    if isinstance(config, Varying) and config.sha256 is not None:
+        found = identified(config.model_copy(update={"sha256": None}), data_dir)
+        if found != config:
+            raise DataError(
+                f"data.sha256: the files of {config.dataset} in {sources.data_folder(data_dir)} "
+                f"are not those that the trial was written down with"
+            )
     return REGISTRY.of(config).build(config, data_dir)
+
+
+def identified(config: DatasetSettings, data_dir: Path | None = None) -> DatasetSettings:
+    """The configuration with the digest of its contents, where the name does not determine them.
+
+    Without files it is left as it is; what needs them will say that they are missing.
+    """
+    published = REGISTRY.of(config).published
+    if not isinstance(config, Varying) or config.sha256 is not None or published is None:
+        return config
+    folder = sources.data_folder(data_dir)
+    if sources.state(published, folder) == "missing":
+        return config
+    arrays = sources.open_arrays(published, folder)
+    return config.model_copy(update={"sha256": packed.digest(arrays)})
 
 
 def check_available(config: DatasetSettings, data_dir: Path | None = None) -> None:

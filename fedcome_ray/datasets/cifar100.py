@@ -6,13 +6,14 @@ from pydantic import Field, model_validator
 
 from fedcome_ray.datasets import cifar, images, partitions
 from fedcome_ray.datasets.cifar import CifarFiles
+from fedcome_ray.datasets.dataset import Varying
 from fedcome_ray.datasets.images import PooledImages
 from fedcome_ray.datasets.partitions import PartitionConfig, Ring2, superclasses
 from fedcome_ray.datasets.published import Published
 from fedcome_ray.hyperparameters import name_of
 
 
-class Cifar100(PooledImages):
+class Cifar100(PooledImages, Varying):
     """60,000 colour pictures of 32x32 pixels, in 100 classes of 20 superclasses."""
 
     has_superclasses: ClassVar[bool] = True

@@ -22,6 +22,13 @@ class DatasetSettings(Hyperparameters):
         return self.dataset
 
 
+class Varying(Hyperparameters):
+    """Of a dataset whose name does not say what is in it: other contents are another trial."""
+
+    sha256: str | None = None
+    """Of the examples, filled in when the data folder is known, see `datasets.identified`."""
+
+
 def _needs_no_files(_config: DatasetSettings, _data_dir: Path | None) -> None:
     """What comes with the installed packages is always there."""
 

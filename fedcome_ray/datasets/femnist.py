@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import PositiveInt
 
 from fedcome_ray.datasets import leaf, sources
-from fedcome_ray.datasets.dataset import Dataset, DatasetSettings
+from fedcome_ray.datasets.dataset import Dataset, DatasetSettings, Varying
 from fedcome_ray.datasets.packed import PackedSide
 from fedcome_ray.datasets.population import (
     Description,
@@ -26,7 +26,7 @@ from fedcome_ray.errors import DataError
 PAPERS_WRITERS = 196
 
 
-class Femnist(DatasetSettings):
+class Femnist(DatasetSettings, Varying):
     """Handwritten digits and letters of 28x28 pixels; each writer is a client."""
 
     dataset: Literal["femnist"] = "femnist"

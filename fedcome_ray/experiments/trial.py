@@ -7,6 +7,7 @@ shards, CPUs and folders are not here, so the same trial has the same key everyw
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -22,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from fedcome_ray import datasets
 from fedcome_ray.datasets import DataConfig, Digits
 from fedcome_ray.errors import ConfigError, UserError, did_you_mean
 from fedcome_ray.hyperparameters import Hyperparameters, name_of
@@ -139,6 +141,18 @@ class Trial(Hyperparameters):
     def folder_name(self) -> str:
         """A name that is safe as a path and unique to these settings."""
         return f"{re.sub(r'[^A-Za-z0-9._-]', '_', self.name)}-{self.key}"
+
+
+def identified(trials: Iterable[Trial], data_dir: Path | None) -> list[Trial]:
+    """The trials with the digests of their data, which are known once the data folder is."""
+    known: dict[str, datasets.DatasetSettings] = {}
+    found = []
+    for trial in trials:
+        written = trial.data.model_dump_json()
+        if written not in known:
+            known[written] = datasets.identified(trial.data, data_dir)
+        found.append(trial.model_copy(update={"data": known[written]}))
+    return found
 
 
 def check_plugin(trial: Trial) -> None:

@@ -15,7 +15,7 @@ from fedcome_ray.console import arguments
 from fedcome_ray.console.output import noise_to
 from fedcome_ray.experiments import grid, overlay
 from fedcome_ray.experiments.settings import parse_overrides
-from fedcome_ray.experiments.trial import Trial
+from fedcome_ray.experiments.trial import Trial, identified
 from fedcome_ray.launch import cost, search
 from fedcome_ray.launch.launch import launch
 from fedcome_ray.launch.request import Extras, Finished, Request
@@ -61,11 +61,12 @@ def make_request(args: argparse.Namespace, grid_name: str, trials: list[Trial]) 
         from fedcome_ray.runtime.connection import check_address  # imports Ray
 
         check_address(machine.address)
+    places = arguments.places(args)
     return Request(
         grid_name=grid_name,
         profile=args.profile,
-        trials=trials,
-        places=arguments.places(args),
+        trials=identified(trials, places.data_dir),
+        places=places,
         machine=machine,
         extras=Extras(args.timing, args.trace, args.system_metrics, getattr(args, "best", None)),
     )
