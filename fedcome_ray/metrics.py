@@ -1,6 +1,6 @@
 """The names of metrics: under which a round records them, MLflow keeps them, and tables read them.
 
-A method's `aggregate` names its own. Those without a family, like `step_norm`, belong to `server/`.
+A method's `aggregate` names its own. Those without a family, like `drift`, belong to `server/`.
 Whatever a round records reaches MLflow, the tables of results and the report; the names here are
 those that code refers to.
 """
@@ -17,6 +17,7 @@ LOSS_CLIENT_MAX = "loss/client_max"
 CONFLICTS_BEFORE = "conflicts/before"
 CONFLICTS_AFTER = "conflicts/after"
 OPPOSED = "conflicts/opposed"
+STEP_NORM = "server/step_norm"
 STEP_RATIO = "server/step_ratio"
 DRIFT = "server/drift"
 SECONDS_ROUND = "seconds/round"

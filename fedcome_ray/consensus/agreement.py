@@ -32,6 +32,8 @@ CONFLICT_TOLERANCE = 1e-12
 """Cosine below which two updates conflict; between it and zero is rounding."""
 KKT_TOLERANCE = 1e-9
 """Largest accepted violation of the optimality conditions, on the scale of cosines."""
+DIRECTION_TOLERANCE = 1e-6
+"""Cosine below which an update conflicts with the direction, which has the updates' precision."""
 _OSQP_ACCURACY = 1e-3
 
 
@@ -81,13 +83,18 @@ def agree(
     if match_norm and length > 0.0:
         coefficients *= plain_length / length
     direction = geometry.combine(torch.from_numpy(coefficients[None]), updates)[0]
+    along = norms * (cosines @ (coefficients * norms))
+    if clamp is not None:
+        direction = direction.clamp(-clamp, clamp)
+        along = geometry.products(updates, direction)
     return Agreement(
         updates=updates,
         mixing=torch.from_numpy(mixing),
         coefficients=torch.from_numpy(coefficients),
-        direction=direction if clamp is None else direction.clamp(-clamp, clamp),
+        direction=direction,
         info={
             **_describe(solution, cosines),
+            metrics.CONFLICTS_AFTER: _num_opposed(along, norms, float(direction.norm())),
             "step_ratio": length / plain_length if plain_length > 0.0 else 1.0,
             "solve_seconds": seconds,
         },
@@ -176,11 +183,15 @@ def _describe(solution: _Solution, cosines: Floats) -> dict[str, float]:
     squared_drifts = ((solution.slack - cosines) * solution.multipliers).sum(axis=1)
     return {
         metrics.CONFLICTS_BEFORE: int(np.triu(cosines < -CONFLICT_TOLERANCE, k=1).sum()),
-        metrics.CONFLICTS_AFTER: int((solution.slack < -KKT_TOLERANCE).sum()),
         "drift": float(np.sqrt(np.maximum(squared_drifts, 0.0)).mean()),
         "solver_iterations": solution.iterations,
         "kkt_residual": solution.kkt_residual,
     }
+
+
+def _num_opposed(along: Floats, norms: Floats, length: float) -> int:
+    """Updates that conflict with the direction that is really taken, by their inner products."""
+    return int((along < -DIRECTION_TOLERANCE * norms * length).sum())
 
 
 def _length(lengths: Floats, cosines: Floats) -> float:

@@ -65,7 +65,11 @@ class Server:
         next_method, info = self.method.aggregate(method, cohort, report)
         self.state = ServerState(round_index + 1, next_method, sampler)
         move = next_method.params - method.params
-        return {**info, metrics.OPPOSED: num_opposed(report, move)}
+        return {
+            **info,
+            metrics.STEP_NORM: float(move.norm()),
+            metrics.OPPOSED: num_opposed(report, move),
+        }
 
 
 def num_opposed(report: Report, move: torch.Tensor) -> float:

@@ -61,8 +61,7 @@ def adaptive(
         variance = next_variance(server.variance, mean_update.square())
         # No correction for the zeros that the momentum starts from: the paper has none.
         move = hp.server_lr * momentum / (variance.sqrt() + hp.tau)
-        info = {"step_norm": float(move.norm())}
-        return ServerState(server.params + move, momentum, variance), info
+        return ServerState(server.params + move, momentum, variance), {}
 
     return Method(
         init_server=init_server,

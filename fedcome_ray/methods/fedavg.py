@@ -23,7 +23,7 @@ class FedAvg(Hyperparameters):
 def build(hp: FedAvg) -> Method[OnlyParams, OnlyParams, Nothing]:
     def aggregate(server: OnlyParams, cohort: Cohort, report: Report) -> tuple[OnlyParams, Info]:
         move = report.weights @ report.update
-        return OnlyParams(server.params + hp.server_lr * move), {"step_norm": float(move.norm())}
+        return OnlyParams(server.params + hp.server_lr * move), {}
 
     return Method(
         init_server=parts.only_params,

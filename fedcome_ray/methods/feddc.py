@@ -71,7 +71,7 @@ def build(hp: FedDC) -> Method[ServerState, Received, ClientState]:
         drift = server.drift + share * mean_update
         # The drift of all clients, as in the official code; the paper has that of the cohort.
         move = mean_update + drift
-        info = {"step_norm": float(move.norm()), "drift_norm": float(drift.norm())}
+        info = {"drift_norm": float(drift.norm())}
         return server._replace(
             params=server.params + move, gradient=server.gradient + change, drift=drift
         ), info

@@ -56,7 +56,7 @@ def build(hp: FedDyn) -> Method[ServerState, OnlyParams, ClientState]:
         share = len(cohort) / server.num_clients
         correction = server.correction - hp.alpha * share * mean_update
         move = mean_update - correction / hp.alpha
-        info = {"step_norm": float(move.norm()), "correction_norm": float(correction.norm())}
+        info = {"correction_norm": float(correction.norm())}
         return server._replace(params=server.params + move, correction=correction), info
 
     return Method(init_server, init_client, parts.send_params, correct, carry, aggregate)

@@ -63,7 +63,7 @@ def build(hp: FedFV) -> Method[ServerState, OnlyParams, Nothing]:
         memory = select(server.memory, ~torch.isin(server.memory.clients, clients))
         mixing = mitigate_internal(report.gram, report.loss.squeeze(-1), hp.alpha)
         move = mixing.mean(0).to(updates.dtype) @ updates
-        if now + 1 >= hp.tau:  # the authors wait until the window can be full
+        if now + 1 - newest >= hp.tau:  # the authors wait until the window is full
             for age in range(oldest, newest - 1, -1):
                 sent = updates if age == 0 else memory.updates[memory.rounds == now - age]
                 move = mitigate_external(move, sent)
@@ -72,7 +72,7 @@ def build(hp: FedFV) -> Method[ServerState, OnlyParams, Nothing]:
         if oldest > 0:  # the next window reaches back to this round
             recent = select(memory, memory.rounds > now - oldest)
             memory = join(recent, Memory(clients, torch.full_like(clients, now), updates))
-        info = {"step_norm": float(move.norm()), "remembered": float(len(memory.clients))}
+        info = {"remembered": float(len(memory.clients))}
         return ServerState(server.params + move, now + 1, memory), info
 
     return Method(

@@ -45,7 +45,7 @@ def build(hp: FedMGDAPlus) -> Method[OnlyParams, OnlyParams, Nothing]:
         centre = report.weights.double().numpy(force=True)
         weights = min_norm_weights(gram / np.outer(norms, norms), centre / centre.sum(), hp.epsilon)
         move = hp.server_lr * torch.from_numpy(weights / norms).to(report.update) @ report.update
-        info = {"step_norm": float(move.norm()), "largest_weight": float(weights.max())}
+        info = {"largest_weight": float(weights.max())}
         return OnlyParams(server.params + move), info
 
     return Method(

@@ -25,7 +25,7 @@ def build(hp: FedNova) -> Method[OnlyParams, OnlyParams, Nothing]:
         path = report.total_lr.squeeze(-1)  # tau_i lr
         mean_path = report.weights @ path  # tau_eff lr
         move = mean_path * (report.weights / path) @ report.update
-        info = {"step_norm": float(move.norm()), "mean_path": float(mean_path)}
+        info = {"mean_path": float(mean_path)}
         return OnlyParams(server.params + move), info
 
     return Method(

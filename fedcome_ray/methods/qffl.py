@@ -33,7 +33,7 @@ def build(hp: QFFL) -> Method[OnlyParams, OnlyParams, Nothing]:
         curvature = hp.q * loss ** (hp.q - 1) * slope**2 + hp.lipschitz * loss**hp.q
         shares = (hp.lipschitz * loss**hp.q / curvature.sum()).squeeze(-1)
         move = shares @ report.update
-        info = {"step_norm": float(move.norm()), "largest_share": float(shares.max())}
+        info = {"largest_share": float(shares.max())}
         return OnlyParams(server.params + move), info
 
     return Method(

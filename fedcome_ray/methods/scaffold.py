@@ -60,7 +60,7 @@ def build(hp: Scaffold) -> Method[ServerState, Received, ClientState]:
         change = share * (report.mean_gradient.mean(0) - server.control)
         move = hp.server_lr * report.update.mean(0)
         control = server.control + change
-        info = {"step_norm": float(move.norm()), "control_norm": float(control.norm())}
+        info = {"control_norm": float(control.norm())}
         return server._replace(params=server.params + move, control=control), info
 
     return Method(init_server, init_client, broadcast, correct, carry, aggregate)

@@ -55,6 +55,15 @@ def combine(mixing: Tensor, updates: Tensor) -> Tensor:
     return combined
 
 
+def products(updates: Tensor, vector: Tensor) -> Floats:
+    """`updates @ vector` in float64, `[cohort]`."""
+    total = updates.new_zeros(len(updates), dtype=torch.float64)
+    for columns in _column_slices(updates):
+        total += updates[:, columns].double() @ vector[columns].double()
+    result: Floats = total.cpu().numpy()
+    return result
+
+
 def triangular_factor(updates: Tensor, norms: Floats) -> Floats:
     """R of the QR decomposition of the updates scaled to length 1, one column for each.
 

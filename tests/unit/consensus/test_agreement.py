@@ -233,3 +233,12 @@ def test_a_cohort_in_few_dimensions_needs_no_slow_solution(seed) -> None:
     active_set.solve(cosines, multipliers, is_pending)
     assert not is_pending.any()
     assert (cosines + multipliers @ cosines).min() > -1e-10
+
+
+def test_a_clamp_that_brings_conflicts_back_is_counted() -> None:
+    updates = torch.tensor([[1.0, 0.0], [-10.0, 10.5]])
+    free = consensus.agree(updates)
+    clamped = consensus.agree(updates, clamp=0.1)
+    assert free.info["conflicts/after"] == 0
+    opposed = int((updates @ clamped.direction < -1e-6).sum())
+    assert clamped.info["conflicts/after"] == opposed

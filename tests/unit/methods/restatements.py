@@ -150,7 +150,8 @@ def fedfv(
                         p = p - (p @ g[j]) / (g[j] @ g[j]) * g[j]
             projected.append(p)
         gt = np.mean(projected, axis=0)
-        if t >= tau:
+        counted = t if window == "include_current" else t - 1  # the first release counts from 0
+        if counted >= tau:
             past = range(tau - 1, -1, -1) if window == "include_current" else range(tau, 0, -1)
             for k in past:
                 conflicting = [

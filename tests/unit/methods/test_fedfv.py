@@ -85,8 +85,8 @@ def test_the_current_round_is_freed_from_conflicts_that_projections_left() -> No
 
 def test_the_external_projection_waits_until_the_window_can_be_full() -> None:
     first, second = ((0,), vectors((1, 0))), ((1,), vectors((-1, 1)))
-    waiting = run(FedFV(tau=3, window="past_only"), first, second)
-    running = run(FedFV(tau=2, window="past_only"), first, second)
+    waiting = run(FedFV(tau=2, window="past_only"), first, second)
+    running = run(FedFV(tau=1, window="past_only"), first, second)
     torch.testing.assert_close(waiting[1].params - waiting[0].params, second[1][0])
     assert (running[1].params - running[0].params)[0] == pytest.approx(0, abs=1e-12)
 
