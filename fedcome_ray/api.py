@@ -8,7 +8,9 @@ Names here are those of the package: `from fedcome_ray import Trial, run`.
 
 import json
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from fedcome_ray import datasets, methods, models
-from fedcome_ray.console.options import MachineOptions, Places
-from fedcome_ray.console.paths import check_data_dir, check_output, default_tracking_uri
+from fedcome_ray import datasets, methods, metrics, models
+from fedcome_ray.console.options import Locations, MachineOptions
+from fedcome_ray.console.paths import check_data_dir, check_output, tracking_uri
 from fedcome_ray.errors import UserError
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.settings import flatten
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """A finished trial."""
 
@@ -44,6 +46,10 @@ class Result:
     """A row for each evaluated round and client."""
     params: "torch.Tensor"
     """The final params, one flat vector."""
+
+    def __repr__(self) -> str:
+        accuracy = f"accuracy {self.final[metrics.ACCURACY]:.4f}"
+        return f"<Result of {self.trial.name} after {len(self.rounds)} rounds, {accuracy}>"
 
     def model(self) -> "torch.nn.Module":
         """The model with the final params; it takes examples and gives logits."""
@@ -58,7 +64,7 @@ class Results:
 
     folders: Sequence[Path]
     failures: Mapping[str, str] = field(default_factory=dict)
-    """Why trials failed, by their names."""
+    """Why trials failed, by their keys."""
 
     @cached_property
     def trials(self) -> "pd.DataFrame":
@@ -78,6 +84,10 @@ class Results:
     def __len__(self) -> int:
         return len(self.folders)
 
+    def __iter__(self) -> Iterator[str]:
+        """The keys of the trials."""
+        return (_finished(folder).key for folder in self.folders)
+
     def __getitem__(self, key: str) -> Result:
         """The trial with this key."""
         for folder in self.folders:
@@ -87,7 +97,7 @@ class Results:
 
 
 def run(
-    trial: Trial,
+    trial: Trial | Mapping[str, Any],
     output: str | Path | None = None,
     *,
     data_dir: str | Path | None = None,
@@ -97,22 +107,28 @@ def run(
 ) -> Result:
     """Run a trial, in this process or on shards of a Ray cluster; the numbers are the same.
 
-    With `output` the trial is kept in that folder and tracked in MLflow there, is continued if it
-    was interrupted, and is not run again if it is finished. Without, nothing is left on disk.
+    A trial whose method is a plugin is given by its settings, as a mapping: it can be checked only
+    when the plugin is loaded. With `output` the trial is kept in that folder and tracked in MLflow
+    there, is continued if it was interrupted, and is not run again if it is finished. Without,
+    nothing is left on disk.
     """
     from fedcome_ray.launch.single import SingleRequest, run_single
 
+    files = _files(plugins)
+    methods.load_plugins(files)
+    wanted = trial if isinstance(trial, Trial) else parse_trial(dict(trial))
+    (own,) = identified([wanted], _folder(data_dir))
     machine = MachineOptions(num_shards=num_shards, address=address)
-    (trial,) = identified([trial], _folder(data_dir))
-    if output is None:
-        with tempfile.TemporaryDirectory(prefix="fedcome-") as scratch:
-            places = _places(scratch, data_dir, plugins)
-            request = SingleRequest(trial, places, machine, is_tracked=False)
-            run_single(request, _console())
-            return _read(request.folder)
-    request = SingleRequest(trial, _places(output, data_dir, plugins), machine)
-    run_single(request, _console())
-    return _read(request.folder)
+    with ExitStack() as stack:
+        if output is None:
+            scratch = tempfile.TemporaryDirectory(prefix="fedcome-")
+            locations = _locations(stack.enter_context(scratch), data_dir, files)
+        else:
+            locations = _locations(output, data_dir, files)
+        request = SingleRequest(own, locations, machine, is_tracked=output is not None)
+        _, complaint = run_single(request, _console())
+        _warn(complaint)
+        return _read(request.folder)
 
 
 def run_grid(
@@ -123,37 +139,40 @@ def run_grid(
     *,
     data_dir: str | Path | None = None,
     plugins: Iterable[str | Path] = (),
-    machine: MachineOptions | None = None,
+    num_shards: int | None = None,
+    max_concurrent: int | None = None,
+    address: str | None = None,
 ) -> Results:
     """Run a grid of ours, or a .yaml file's, on Ray Tune; what is finished is not run again.
 
-    `set` has settings of every trial by dotted name, as `--set` of the command.
+    `set` has settings of every trial by dotted name, as `--set` of the command. Trials that fail do
+    not stop the others; see `Results.failures`.
     """
     from fedcome_ray.console.output import noise_to
     from fedcome_ray.launch.launch import launch
     from fedcome_ray.launch.request import Finished, Request
 
-    methods.load_plugins(_files(plugins))
-    overrides = list((set or {}).items())
-    places = _places(output, data_dir, plugins)
-    trials = identified(grid.expand(grid.load(str(name)), profile, overrides), places.data_dir)
-    request = Request(Path(name).stem, profile, trials, places, machine or MachineOptions())
+    files = _files(plugins)
+    methods.load_plugins(files)
+    wanted = grid.expand(grid.load(str(name)), profile, list((set or {}).items()))
+    locations = _locations(output, data_dir, files)
+    machine = MachineOptions(address, num_shards, max_concurrent=max_concurrent)
+    trials = identified(wanted, locations.data_dir)
+    request = Request(Path(name).stem, profile, trials, locations, machine)
     console = _console()
     with noise_to(request.log) as stderr:
-        if not console.is_jupyter:
-            console = Console(file=stderr)
-        outcome = launch(request, Console(quiet=True), console)
+        shown = console if console.is_jupyter else Console(file=stderr)
+        outcome = launch(request, Console(quiet=True), shown)
     if outcome.is_interrupted:
         raise KeyboardInterrupt("the same call goes on")
-    names = {trial.key: trial.name for trial in trials}
-    failures = {names[key]: why for key, why in outcome.failures.items()}
+    _warn(outcome.complaint)
     finished = Finished.read(request)
-    return Results([request.folder(trial) for trial in finished.trials], failures)
+    return Results([request.folder(trial) for trial in finished.trials], outcome.failures)
 
 
 def results(folder: str | Path = "results") -> Results:
     """The finished trials in an output folder."""
-    trials = Path(folder).expanduser() / "trials"
+    trials = Path(folder).expanduser().absolute() / "trials"
     if not trials.is_dir():
         raise UserError(f"`{folder}` is no folder of results: it has no folder `trials`")
     return Results(sorted(path.parent for path in trials.glob(f"*/{RESULT}")))
@@ -165,12 +184,16 @@ def _console() -> Console:
     return console if console.is_jupyter else Console(stderr=True)
 
 
-def _places(
-    output: str | Path, data_dir: str | Path | None, plugins: Iterable[str | Path]
-) -> Places:
+def _warn(complaint: str | None) -> None:
+    if complaint is not None:
+        warnings.warn(complaint, RuntimeWarning, stacklevel=3)
+
+
+def _locations(
+    output: str | Path, data_dir: str | Path | None, plugins: tuple[str, ...]
+) -> Locations:
     folder = check_output(Path(output))
-    uri = default_tracking_uri(folder)
-    return Places(folder, uri, _folder(data_dir), _files(plugins))
+    return Locations(folder, tracking_uri(None, folder), _folder(data_dir), plugins)
 
 
 def _folder(data_dir: str | Path | None) -> Path | None:

@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
         "Examine this machine, or with --address every node of a cluster.",
         EXAMPLES,
     )
-    arguments.add_place_arguments(parser)
+    arguments.add_location_arguments(parser)
     parser.add_argument("--address", metavar="HOST:PORT", help="a Ray cluster to examine")
     parser.add_argument("--json", action="store_true", help="everything that was found, as JSON")
     return parser
@@ -88,8 +88,10 @@ def examine_nodes(address: str | None, output: Path) -> "list[Examination]":
     check_address(address)
     with connected(address, Console(stderr=True)):
         nodes = on_every_node(examine, str(output))
-        if output.is_dir():
-            check_storage(output)
+        try:
+            check_storage(next(some for some in (output, *output.parents) if some.is_dir()))
+        except UserError as error:
+            nodes[0]["output_problem"] = str(error)
         return nodes
 
 

@@ -1,6 +1,6 @@
 """The base of every configuration record.
 
-Separate from `config` so that a method's file can declare its hyper-parameters without
+Separate from `experiments.trial` so that a method's file can declare its hyper-parameters without
 importing the union of all methods.
 """
 

@@ -19,7 +19,6 @@ CONFLICTS_AFTER = "conflicts/after"
 OPPOSED = "conflicts/opposed"
 STEP_NORM = "server/step_norm"
 STEP_RATIO = "server/step_ratio"
-DRIFT = "server/drift"
 SECONDS_ROUND = "seconds/round"
 SECONDS_EVALUATE = "seconds/evaluate"
 

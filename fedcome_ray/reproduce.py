@@ -71,7 +71,7 @@ def _main(args: argparse.Namespace) -> int:
     requests = [grids.make_request(args, name, some) for name, some in trials.items()]
     for request in requests:  # all missing data is named before the first grid starts
         for config in {trial.data for trial in request.trials}:
-            datasets.check_available(config, request.places.data_dir)
+            datasets.check_available(config, request.locations.data_dir)
     outcomes = run_grids(requests, out)
     code = max(outcome.exit_code for outcome in outcomes)
     if outcomes[-1].is_interrupted:
@@ -102,9 +102,9 @@ def write_report(request: "Request", out: "Console") -> int:
     from fedcome_ray import report
 
     out.rule("report")
-    places = request.places
-    folder = str(places.output / "analysis")
-    wanted = ["--grid", "all", "--tracking-uri", places.tracking_uri, "--output", folder]
+    locations = request.locations
+    folder = str(locations.output / "analysis")
+    wanted = ["--grid", "all", "--tracking-uri", locations.tracking_uri, "--output", folder]
     return report.main(wanted)
 
 

@@ -46,10 +46,10 @@ def _main(args: argparse.Namespace) -> int:
 
     methods.load_plugins(args.plugin)
     init_params = single.read_params(args.init_model) if args.init_model else None
-    places = arguments.places(args)
+    locations = arguments.locations(args)
     wanted = single.make_trial(parse_overrides(args.set), init_params)
-    (trial,) = identified([wanted], places.data_dir)
-    request = single.SingleRequest(trial, places, arguments.machine_options(args), init_params)
+    (trial,) = identified([wanted], locations.data_dir)
+    request = single.SingleRequest(trial, locations, arguments.machine_options(args), init_params)
     single.run_and_show(request, Console())
     return OK
 

@@ -78,8 +78,7 @@ def _main(args: argparse.Namespace) -> int:
         return OK
     if args.best is not None and not args.best.absolute().parent.is_dir():
         raise UserError(f"--best: there is no folder `{args.best.parent}`")
-    request = grids.request_of(args, args.grid)
-    search = grids.Search(args.search, args.samples, grid.load(args.grid).space)
+    request, search = grids.request_of(args)
     if args.dry_run:
         grids.show_plan(request, search, out)
         return OK

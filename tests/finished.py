@@ -7,7 +7,7 @@ from fedcome_ray import metrics
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.trials.folder import TrialResult, write_result
 
-ARITHMETIC = {"portable": "false", "cpu": "one", "company": "independent"}
+ARITHMETIC = {"portable": "false", "cpu": "one", "device": "cpu", "company": "independent"}
 
 
 def finish(trial: Trial, folder: Path, accuracy: float = 0.5, **changes: Any) -> TrialResult:

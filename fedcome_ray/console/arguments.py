@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from fedcome_ray.console.options import MachineOptions, Places
+from fedcome_ray.console.options import Locations, MachineOptions
 from fedcome_ray.console.paths import check_data_dir, check_output, tracking_uri
 
 
@@ -33,10 +33,10 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a Python file with a method of your own; may be repeated",
     )
-    add_place_arguments(parser)
+    add_location_arguments(parser)
 
 
-def add_place_arguments(parser: argparse.ArgumentParser) -> None:
+def add_location_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments that say where data comes from and where results go."""
     parser.add_argument(
         "--output", type=Path, default=Path("results"), help="folder of results (default: results)"
@@ -132,10 +132,10 @@ def machine_options(args: argparse.Namespace) -> MachineOptions:
     )
 
 
-def places(args: argparse.Namespace) -> Places:
+def locations(args: argparse.Namespace) -> Locations:
     """The folders of `add_common_arguments`, checked."""
     data_dir, output = check_data_dir(args.data_dir), check_output(args.output)
-    return Places(
+    return Locations(
         output=output,
         tracking_uri=tracking_uri(args.tracking_uri, output),
         data_dir=data_dir,

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -33,16 +34,27 @@ def guarded(action: Callable[[], int], *, portable: bool = False) -> int:
 
 
 @contextmanager
+def handling(number: int, handle: Callable[..., object]) -> Iterator[None]:
+    """Handle a signal meanwhile; only the main thread can, so in others nothing is changed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        signal.signal(number, previous)
+
+
+@contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:
     """Whether Ctrl-C was pressed, to be asked where stopping is safe; the second time insists."""
     asked: list[int] = []
 
     def note(number: int, frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
         asked.append(number)
-        signal.signal(signal.SIGINT, previous)
 
-    previous = signal.signal(signal.SIGINT, note)
-    try:
+    with handling(signal.SIGINT, note):
         yield lambda: bool(asked)
-    finally:
-        signal.signal(signal.SIGINT, previous)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class MachineOptions:
-    """Wishes for how trials are laid out; what is None is decided by the planner."""
+    """Wishes for how trials are laid out; what is None is decided by `runtime.placement`."""
 
     address: str | None = None  # of a Ray cluster; None: a private one
     num_shards: int | None = None
@@ -20,7 +20,7 @@ class MachineOptions:
 
 
 @dataclass(frozen=True)
-class Places:
+class Locations:
     """Where data and code come from, and where results go."""
 
     output: Path

@@ -32,17 +32,21 @@ class Examination(TypedDict):
 def examine(output: str) -> Examination:
     """Examine this node; both probes run at the same time."""
     obstacle = environment.portable_obstacle()
-    plain = _start(environment.plain_environment(os.environ), "--speed")
-    portable = None
+    probes = [_start(environment.plain_environment(os.environ), "--speed")]
     if obstacle is None:
-        portable = _start({**os.environ, **environment.portable_switches()})
-    problem, free = _look_at(Path(output))
+        probes.append(_start({**os.environ, **environment.portable_switches()}))
+    try:
+        problem, free = _look_at(Path(output))
+        plain, *portable = (_answer(probe) for probe in probes)
+    finally:
+        for probe in probes:
+            probe.kill()
     return {
         "host": platform.node(),
         "cores": os.cpu_count() or 1,
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "plain": _answer(plain),
-        "portable": _answer(portable) if portable is not None else None,
+        "plain": plain,
+        "portable": portable[0] if portable else None,
         "portable_obstacle": obstacle,
         "output_problem": problem,
         "free_bytes": free,
@@ -56,7 +60,12 @@ def _start(variables: dict[str, str], *words: str) -> subprocess.Popen[str]:
 
 
 def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    out, err = process.communicate(timeout=PROBE_SECONDS)
+    try:
+        out, err = process.communicate(timeout=PROBE_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise FedcomeError(
+            f"a small trial took more than {PROBE_SECONDS} s on {platform.node()}"
+        ) from None
     if process.returncode != 0:
         last = err.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
         raise FedcomeError(f"a small trial failed on {platform.node()}: {last[0]}")

@@ -54,14 +54,16 @@ def _processor(node: Examination) -> Verdict:
 
 def _libraries(arithmetic: Mapping[str, str]) -> Verdict:
     names = ("mkl", "onednn", "aten", "numpy", "numpy_blas", "numba", "threads")
-    return Verdict("good", "arithmetic", "; ".join(f"{name} {arithmetic[name]}" for name in names))
+    is_fixed = arithmetic["mkl"].endswith(("strict", "compatible", "none"))
+    text = "; ".join(f"{name} {arithmetic[name]}" for name in names)
+    return Verdict("good" if is_fixed else "doubtful", "arithmetic", text)
 
 
 def _company(dependent: Sequence[str]) -> Verdict:
     if dependent:
         text = f"DEPEND on company ({'; '.join(dependent)}): results vary with the number of shards"
         return Verdict("bad", "bits", text)
-    return Verdict("good", "bits", "do not depend on company, in any kind of model")
+    return Verdict("good", "bits", "do not depend on company (on the processor, all models)")
 
 
 def _fingerprints(node: Examination) -> Verdict:
@@ -81,6 +83,9 @@ def _same_fingerprints(nodes: Sequence[Examination], kind: Literal["plain", "por
     probes = [node[kind] for node in nodes]
     found = {_joined(probe) for probe in probes if probe is not None}
     topic = f"{kind} nodes"
+    if not found:
+        obstacle = nodes[0]["portable_obstacle"]
+        return Verdict("doubtful", topic, f"cannot compute like other machines: {obstacle}")
     if len(found) <= 1 and None not in probes:
         return Verdict("good", topic, f"compute the same bits, {kind}")
     if kind == "plain":

@@ -44,14 +44,14 @@ def launch_record(
     )
 
 
-def conclude(finished: Finished, outcome: Outcome, complaint: str | None, out: Console) -> None:
+def conclude(finished: Finished, outcome: Outcome, out: Console) -> None:
     """Say what is missing and where to look."""
     request, extras = finished.request, finished.request.extras
     if extras.best is not None:
         write_best(finished, extras.best, out)
     if extras.trace:
         ran = [(trial.name, request.folder(trial)) for trial in finished.trials]
-        folder = request.places.output / "traces"
+        folder = request.locations.output / "traces"
         path = timeline.write(folder, f"{request.grid_name}-{request.name}", ran)
         say(out, f"trace      {path} (for ui.perfetto.dev or chrome://tracing)")
     if outcome.finished:
@@ -62,16 +62,16 @@ def conclude(finished: Finished, outcome: Outcome, complaint: str | None, out: C
         if trial.key in outcome.failures:
             why, log = outcome.failures[trial.key], request.folder(trial) / LOG
             say(out, f"failed {trial.name}: {why}\n  {log}", "red")
-    if complaint is not None:
-        say(out, complaint, "yellow")
+    if outcome.complaint is not None:
+        say(out, outcome.complaint, "yellow")
     if outcome.stopped:
         say(out, f"{len(outcome.stopped)} trials were stopped early: others did better")
     missing = outcome.num_pending - len(outcome.finished) - len(outcome.stopped)
     if missing:
         say(out, f"{missing} trials are not finished; the same command goes on")
         say(out, f"log        {request.log}")
-    places = request.places
-    say_where(out, places.output, places.output, places.tracking_uri)
+    locations = request.locations
+    say_where(out, locations.output, locations.output, locations.tracking_uri)
 
 
 def timing_table(outcome: Outcome) -> Table:

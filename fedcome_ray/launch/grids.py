@@ -3,10 +3,8 @@
 import argparse
 import dataclasses
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -17,7 +15,7 @@ from fedcome_ray.experiments import grid, overlay
 from fedcome_ray.experiments.settings import parse_overrides
 from fedcome_ray.experiments.trial import Trial, identified
 from fedcome_ray.launch import cost, search
-from fedcome_ray.launch.launch import launch
+from fedcome_ray.launch.launch import check_cluster, launch
 from fedcome_ray.launch.request import Extras, Finished, Request
 from fedcome_ray.launch.results import show_results, write_best
 from fedcome_ray.runtime import placement
@@ -29,11 +27,7 @@ class Search:
 
     kind: search.Kind | None
     samples: int
-    space: Mapping[str, Any]  # as the grid file has it
-
-    @property
-    def ranges(self) -> search.Space:
-        return search.parse_space(self.space)
+    ranges: search.Space
 
 
 def trials_of(args: argparse.Namespace, *names: str) -> dict[str, list[Trial]]:
@@ -46,27 +40,24 @@ def trials_of(args: argparse.Namespace, *names: str) -> dict[str, list[Trial]]:
     return found
 
 
-def request_of(args: argparse.Namespace, name: str) -> Request:
-    """The launch of one grid that the arguments of `tune` ask for."""
-    (trials,) = trials_of(args, name).values()
-    request = make_request(args, Path(name).stem, trials)
-    search.parse_space(grid.load(name).space)  # refused before anything is run
-    return request
+def request_of(args: argparse.Namespace) -> tuple[Request, Search]:
+    """The launch of one grid, or the search in it, that the arguments of `tune` ask for."""
+    (trials,) = trials_of(args, args.grid).values()
+    ranges = search.parse_space(grid.load(args.grid).space)
+    request = make_request(args, Path(args.grid).stem, trials)
+    return request, Search(args.search, args.samples, ranges)
 
 
 def make_request(args: argparse.Namespace, grid_name: str, trials: list[Trial]) -> Request:
     """The launch of these trials that the arguments ask for."""
     machine = arguments.machine_options(args)
-    if machine.address is not None:
-        from fedcome_ray.runtime.connection import check_address  # imports Ray
-
-        check_address(machine.address)
-    places = arguments.places(args)
+    check_cluster(machine.address)
+    locations = arguments.locations(args)
     return Request(
         grid_name=grid_name,
         profile=args.profile,
-        trials=identified(trials, places.data_dir),
-        places=places,
+        trials=identified(trials, locations.data_dir),
+        locations=locations,
         machine=machine,
         extras=Extras(args.timing, args.trace, args.system_metrics, getattr(args, "best", None)),
     )

@@ -16,15 +16,16 @@ from fedcome_ray.trials.run import check_fits
 
 def launch(request: Request, out: Console, console: Console) -> Outcome:
     """Run what is not finished, show what there is: progress on `console`, results on `out`."""
-    places = request.places
-    check_uri(places.tracking_uri)
+    locations = request.locations
+    check_cluster(request.machine.address)
+    check_uri(locations.tracking_uri)
     populations = load_populations(request)
     # One launch at a time: its driver is the only writer of the default store, which is SQLite.
-    with exclusive(places.output, patience=0):
+    with exclusive(locations.output, patience=0):
         before = Finished.read(request)
         tags = {"grid": request.grid_name, "profile": request.profile, "launch": request.name}
-        artifacts = places.output / "artifacts"
-        tracker = Tracker(places.tracking_uri, request.grid_name, artifacts, tags)
+        artifacts = locations.output / "artifacts"
+        tracker = Tracker(locations.tracking_uri, request.grid_name, artifacts, tags)
         try:
             for trial in before.trials:
                 tracker.mirror(trial, request.folder(trial))
@@ -34,9 +35,18 @@ def launch(request: Request, out: Console, console: Console) -> Outcome:
             tracker.launch_ended(*launch_record(after, outcome))
         finally:
             tracker.close()
+    outcome.complaint = tracker.complaint
     show_results(after, out)
-    conclude(after, outcome, tracker.complaint, out)
+    conclude(after, outcome, out)
     return outcome
+
+
+def check_cluster(address: str | None) -> None:
+    """Refuse an address at which nothing listens, before anything long starts."""
+    if address is not None:
+        from fedcome_ray.runtime.connection import check_address  # imports Ray
+
+        check_address(address)
 
 
 def load_populations(request: Request) -> dict[str, Population]:
@@ -45,7 +55,7 @@ def load_populations(request: Request) -> dict[str, Population]:
     for trial in request.trials:
         key = trial.data.model_dump_json()
         if key not in populations:
-            populations[key] = datasets.load(trial.data, request.places.data_dir)
+            populations[key] = datasets.load(trial.data, request.locations.data_dir)
         check_fits(trial, populations[key])
     return populations
 

@@ -19,6 +19,7 @@ class Outcome:
     """Seconds of all rounds by phase."""
     outside: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds that trials spent outside of their rounds, by what they did."""
+    complaint: str | None = None  # of the store, whose mirror is behind
     slot_seconds: float = 0.0  # wall time of the grid times the trials that ran at once
 
     @property

@@ -103,7 +103,7 @@ class Progress:
         self._say_something()
 
     def ended(self, trial: Trial, outcome: str, why: str = "") -> None:
-        """`outcome` is done, failed or interrupted."""
+        """`outcome` is done, failed, stopped or interrupted."""
         if trial.key in self._running:
             self.status["running"] -= 1
         else:

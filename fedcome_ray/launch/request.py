@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-from fedcome_ray.console.options import MachineOptions, Places
+from fedcome_ray.console.options import Locations, MachineOptions
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.runtime.schedulers import RunAll, Scheduler
-from fedcome_ray.trials.folder import TrialResult, read_result
+from fedcome_ray.trials.folder import TrialResult, read_own_result
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Request:
     grid_name: str
     profile: str
     trials: Sequence[Trial]
-    places: Places
+    locations: Locations
     machine: MachineOptions = field(default_factory=MachineOptions)
     extras: Extras = field(default_factory=Extras)
     scheduler: Scheduler = field(default_factory=RunAll)
@@ -38,11 +38,11 @@ class Request:
     @property
     def log(self) -> Path:
         """Where libraries print to while the launch runs."""
-        return self.places.output / "logs" / f"{self.name}.log"
+        return self.locations.output / "logs" / f"{self.name}.log"
 
     @property
     def trials_folder(self) -> Path:
-        return self.places.output / "trials"
+        return self.locations.output / "trials"
 
     def folder(self, trial: Trial) -> Path:
         return self.trials_folder / trial.folder_name
@@ -57,7 +57,7 @@ class Finished:
 
     @staticmethod
     def read(request: Request) -> "Finished":
-        found = {trial.key: read_result(request.folder(trial)) for trial in request.trials}
+        found = {trial.key: read_own_result(request.folder(trial)) for trial in request.trials}
         return Finished(request, {key: one for key, one in found.items() if one is not None})
 
     @property

@@ -24,7 +24,7 @@ def show_results(finished: Finished, out: Console) -> None:
         f"{'/'.join(map(str, rounds))} rounds, {len({t.seed for t in request.trials})} seed(s), "
         f"{len(finished.results)} of {len(request.trials)} trials, commit {_commits(finished)}",
     )
-    for caution in cautions([one for r in finished.results.values() for one in r.computed_with]):
+    for caution in cautions([result.computed_with for result in finished.results.values()]):
         say(out, caution, "yellow")
 
 

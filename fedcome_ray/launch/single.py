@@ -15,21 +15,22 @@ from safetensors.torch import load_file
 from fedcome_ray import datasets
 from fedcome_ray.clients.shard import BLOCK_MEMORY
 from fedcome_ray.console.exits import deferred_interrupt
-from fedcome_ray.console.options import MachineOptions, Places
+from fedcome_ray.console.options import Locations, MachineOptions
 from fedcome_ray.console.output import say, say_where
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.errors import UserError
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.settings import Setting, assign
-from fedcome_ray.experiments.trial import Trial, parse_trial
+from fedcome_ray.experiments.trial import Trial, check_plugin, parse_trial
 from fedcome_ray.federation.shards import LocalShards, Shards
 from fedcome_ray.hyperparameters import name_of
+from fedcome_ray.launch.launch import check_cluster
 from fedcome_ray.launch.listener import Tracks
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.runtime.placement import place
 from fedcome_ray.tracking.store import check_uri
 from fedcome_ray.tracking.tracker import Tracker, Untracked
-from fedcome_ray.trials.folder import exclusive, read_result
+from fedcome_ray.trials.folder import exclusive, read_own_result, read_result
 from fedcome_ray.trials.provenance import cautions, commits
 from fedcome_ray.trials.run import TrialRun, check_fits
 
@@ -42,14 +43,14 @@ class SingleRequest:
     """What to run, and where."""
 
     trial: Trial
-    places: Places
+    locations: Locations
     machine: MachineOptions = field(default_factory=MachineOptions)
     init_params: torch.Tensor | None = None
     is_tracked: bool = True  # in MLflow
 
     @property
     def folder(self) -> Path:
-        return self.places.output / "trials" / self.trial.folder_name
+        return self.locations.output / "trials" / self.trial.folder_name
 
     @property
     def is_on_ray(self) -> bool:
@@ -58,27 +59,28 @@ class SingleRequest:
 
 def run_and_show(request: SingleRequest, out: Console) -> None:
     """Run the trial, or go on with it, and show its result."""
-    places = request.places
+    locations = request.locations
     was_finished, complaint = run_single(request, Console(stderr=True))
     if was_finished:
         say(out, "finished earlier, nothing is run")
     show_result(request.trial, request.folder, out)
     if complaint is not None:
         say(out, complaint, "yellow")
-    say_where(out, request.folder, places.output, places.tracking_uri)
+    say_where(out, request.folder, locations.output, locations.tracking_uri)
 
 
 def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | None]:
     """Run the trial or go on with it: was it finished already, and what is wrong with MLflow."""
-    check_machine(request)
+    check_place(request)
+    check_plugin(request.trial)
     if request.is_tracked:
-        check_uri(request.places.tracking_uri)
+        check_uri(request.locations.tracking_uri)
     trial, folder = request.trial, request.folder
-    population = datasets.load(trial.data, request.places.data_dir)
+    population = datasets.load(trial.data, request.locations.data_dir)
     check_params(request, population)
     with ExitStack() as stack:
         stack.enter_context(exclusive(folder))
-        was_finished = read_result(folder) is not None
+        was_finished = read_own_result(folder) is not None
         if was_finished:
             tracker = stack.enter_context(closing(tracker_of(request)))
             tracker.mirror(trial, folder)
@@ -92,13 +94,10 @@ def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | No
     return was_finished, tracker.complaint
 
 
-def check_machine(request: SingleRequest) -> None:
+def check_place(request: SingleRequest) -> None:
     """Refuse what the trial's place cannot give, before anything is loaded."""
     machine = request.machine
-    if machine.address is not None:
-        from fedcome_ray.runtime.connection import check_address  # imports Ray
-
-        check_address(machine.address)
+    check_cluster(machine.address)
     wishes = (machine.cpus_per_shard, machine.gpus_per_shard)
     if not request.is_on_ray and wishes != (None, None):
         raise UserError(
@@ -111,6 +110,8 @@ def check_params(request: SingleRequest, population: Population) -> None:
     """Refuse a model, a cohort or params that do not fit."""
     model = check_fits(request.trial, population)
     params = request.init_params
+    if (params is None) != (request.trial.init_digest is None):
+        raise UserError("init_digest: a trial that starts from a file is run with --init-model")
     if params is not None and params.shape != (model.dim,):
         raise UserError(
             f"--init-model: the file has params of shape {list(params.shape)}, "
@@ -160,15 +161,15 @@ def shards_of(request: SingleRequest, population: Population, console: Console) 
         check_feasible(chosen)
         pool = ShardPool(chosen)
         shared = share({"": population})[""]
-        yield RayShards(trial, shared, pool, request.places.plugins)
+        yield RayShards(trial, shared, pool, request.locations.plugins)
 
 
 def tracker_of(request: SingleRequest) -> Tracker | Untracked:
     tags = {"grid": EXPERIMENT, "profile": "none", "launch": EXPERIMENT}
-    places = request.places
+    locations = request.locations
     if not request.is_tracked:
         return Untracked()
-    return Tracker(places.tracking_uri, EXPERIMENT, places.output / "artifacts", tags)
+    return Tracker(locations.tracking_uri, EXPERIMENT, locations.output / "artifacts", tags)
 
 
 def follow(run: TrialRun, tracker: Tracks, num_clients: int, console: Console) -> None:
@@ -208,5 +209,5 @@ def show_result(trial: Trial, folder: Path, out: Console) -> None:
     say(out, f"{trial.name} after {trial.rounds} rounds on {trial.data.dataset}")
     out.print(table)
     say(out, f"seed {trial.seed}, key {trial.key}, commit {commits([result.provenance])}")
-    for caution in cautions(result.computed_with):
+    for caution in cautions([result.computed_with]):
         say(out, caution, "yellow")

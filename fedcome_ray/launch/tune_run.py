@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
@@ -37,7 +37,7 @@ def run_trials(
     cpus, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
     placement = place(request.machine, len(trials), cpus, gpus)
     check_feasible(placement.trial)
-    check_storage(request.places.output)
+    check_storage(request.locations.output)
     console.print(f"{len(trials)} trials, {words(placement)}", highlight=False)
     cohorts = {
         trial.key: trial.cohort_size_of(populations[trial.data.model_dump_json()].num_clients)
@@ -65,7 +65,7 @@ def _fit(
         populations=share(populations),
         place=placement.trial,
         trials_folder=request.trials_folder,
-        plugins=list(request.places.plugins),
+        plugins=list(request.locations.plugins),
         report_seconds=scheduler.report_seconds,
         system_metrics=request.extras.system_metrics,
     )
@@ -109,7 +109,7 @@ class Callback(tune.Callback):
         return {}  # Tune pickles its callbacks for a restore that we do not use
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._tell(self._listener.started, trial)
+        self._listener.started(self._own(trial))
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -117,15 +117,12 @@ class Callback(tune.Callback):
         self._listener.heard(self._own(trial), result["news"])
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._tell(self._listener.completed, trial)
+        self._listener.completed(self._own(trial))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         cause = str(trial.get_pickled_error() or "").strip().splitlines()[-1:]
         why = f"its process died more than {MAX_DEATHS} times: {' '.join(cause)}"
         self._listener.failed(self._own(trial), why)
-
-    def _tell(self, listen: Callable[[Trial], None], trial: Any) -> None:
-        listen(self._own(trial))
 
     def _own(self, trial: Any) -> Trial:
         return self._trials[trial.config["spec"]["key"]]

@@ -55,6 +55,7 @@ def prepare_process() -> None:
 
 def _check_switches() -> None:
     """Ask the libraries whether they were told in time how to compute."""
+    environment.check_portable()
     if not libraries.is_company_fixed():
         warnings.warn(
             "MKL computed before fedcome_ray was imported, or MKL_CBWR was set to something else: "

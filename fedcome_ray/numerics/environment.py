@@ -36,9 +36,8 @@ def is_portable() -> bool:
 def settle() -> None:
     """Throw the switches of this process; what the user has set for MKL stays."""
     if is_portable():
-        if (obstacle := portable_obstacle()) is not None:
-            raise UserError(f"--portable, {PORTABLE}: {obstacle}")
-        os.environ.update(portable_switches())
+        if portable_obstacle() is None:  # else it is refused where something is computed
+            os.environ.update(portable_switches())
     else:
         for name, value in STRICT.items():
             os.environ.setdefault(name, value)
@@ -56,7 +55,14 @@ def make_portable() -> None:
                 f"set {PORTABLE}=1 in the environment before Python starts"
             )
         os.environ[PORTABLE] = "1"
+    check_portable()
     settle()
+
+
+def check_portable() -> None:
+    """Refuse what this machine cannot keep."""
+    if is_portable() and (obstacle := portable_obstacle()) is not None:
+        raise UserError(f"--portable, {PORTABLE}: {obstacle}")
 
 
 def portable_obstacle() -> str | None:

@@ -23,7 +23,7 @@ Arithmetic = dict[str, str]
 
 # Of mkl_cbwr.h: the flag of strict mode, the rest of the mode, and the path that needs no flag.
 _MKL_STRICT, _MKL_PATH, _MKL_COMPATIBLE = 0x10000, 0xFFFF, 3
-_MKL_EVERYTHING = -1
+_MKL_EVERYTHING, _MKL_UNKNOWN = -1, -2
 
 
 def arithmetic(device: torch.device) -> Arithmetic:
@@ -39,7 +39,7 @@ def arithmetic(device: torch.device) -> Arithmetic:
         "aten": torch.backends.cpu.get_cpu_capability(),
         "numpy": numpy_words(),
         "numpy_blas": blas_words(),
-        "numba": os.environ.get("NUMBA_CPU_NAME") or "this processor's instructions",
+        "numba": numba_words(),
         "libc": " ".join(platform.libc_ver()).strip() or platform.platform(terse=True),
         "python": platform.python_version(),
         **{f"{name}_version": found for name, found in versions.items()},
@@ -60,8 +60,9 @@ def cpu_name() -> str:
     except OSError:
         return _brand() or platform.processor() or platform.machine()
     fields = dict(re.findall(r"^(model name|cpu family|model|stepping)\s*: (.*)$", text, re.M))
-    if "model name" not in fields:
-        return platform.machine()
+    if "model name" not in fields:  # as on ARM
+        parts = dict(re.findall(r"^CPU (implementer|variant|part)\s*: (.*)$", text, re.M))
+        return " ".join([platform.machine(), *(f"{k} {v}" for k, v in sorted(parts.items()))])
     numbers = (fields.get(name, "?") for name in ("cpu family", "model", "stepping"))
     return "{} (family {}, model {}, stepping {})".format(fields["model name"], *numbers)
 
@@ -81,19 +82,23 @@ def device_name(device: torch.device) -> str:
 def is_company_fixed() -> bool:
     """Whether the matrix products of PyTorch are told not to depend on company and alignment.
 
-    True where there is no MKL, whose habit it is; a check of results says the rest.
+    True where there is no MKL, whose habit it is, and where it cannot be asked; a check of
+    results says the rest.
     """
     mode = _mkl_mode()
-    return mode is None or bool(mode & _MKL_STRICT) or mode & _MKL_PATH == _MKL_COMPATIBLE
+    if mode is None or mode == _MKL_UNKNOWN:
+        return True
+    return bool(mode & _MKL_STRICT) or mode & _MKL_PATH == _MKL_COMPATIBLE
 
 
 def not_portable() -> list[str]:
     """The libraries that were loaded before they were told to compute portably."""
     found = {
-        "MKL": torch.backends.mkl.is_available() and not mkl_words().endswith("compatible"),
+        "MKL": not mkl_words().endswith(("compatible", "none")),
         "ATen": torch.backends.cpu.get_cpu_capability() != "AVX2",
         "NumPy": "AVX512" in numpy_words() or "X86_V4" in numpy_words(),
         "OpenBLAS": "openblas" in blas_words() and "Haswell" not in blas_words(),
+        "numba": numba_words() != "haswell",
     }
     return [library for library, is_late in found.items() if is_late]
 
@@ -102,6 +107,8 @@ def mkl_words() -> str:
     mode = _mkl_mode()
     if mode is None:
         return "none"
+    if mode == _MKL_UNKNOWN:
+        return "cannot be asked"
     found = re.search(r"Math Kernel Library Version (\S+)", torch.__config__.show())
     path = mode & _MKL_PATH
     words = {1: "by processor and company", 2: "by processor", _MKL_COMPATIBLE: "compatible"}
@@ -117,7 +124,7 @@ def _mkl_mode() -> int | None:
     for name in ("mkl_serv_cbwr_get", "MKL_CBWR_Get"):  # linked into PyTorch, or beside it
         if hasattr(library, name):
             return int(getattr(library, name)(_MKL_EVERYTHING))
-    return None
+    return _MKL_UNKNOWN
 
 
 def _torch_library() -> Any:
@@ -132,6 +139,13 @@ def onednn_words() -> str:
         return "none"
     found = re.search(r"MKL-DNN v(\S+)", torch.__config__.show())
     return f"{found[1] if found else '?'}, at most {os.environ.get('ONEDNN_MAX_CPU_ISA', 'ALL')}"
+
+
+def numba_words() -> str:
+    """The processor that numba compiles for; asked of it if it is loaded, which takes seconds."""
+    config: Any = getattr(sys.modules.get("numba"), "config", None)
+    name = os.environ.get("NUMBA_CPU_NAME") if config is None else config.CPU_NAME
+    return str(name or "this processor's instructions")
 
 
 def numpy_words() -> str:

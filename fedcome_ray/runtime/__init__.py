@@ -6,8 +6,9 @@ knows nothing of MLflow or of what a launch shows.
 
 import os
 
-# Before Ray is imported: our own display replaces Tune's, our own files its loggers.
-os.environ |= {
+# Before Ray is imported: our own display replaces Tune's, our own files its loggers. What the user
+# has set stays.
+_SWITCHES = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
@@ -17,3 +18,4 @@ os.environ |= {
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }
+os.environ.update({**_SWITCHES, **os.environ})

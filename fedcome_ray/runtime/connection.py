@@ -14,7 +14,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rich.console import Console
 
-from fedcome_ray.console.exits import FAILED, INTERRUPTED
+from fedcome_ray.console.exits import FAILED, INTERRUPTED, handling
 from fedcome_ray.errors import UserError
 from fedcome_ray.numerics import environment
 from fedcome_ray.runtime.placement import Bundle
@@ -25,7 +25,7 @@ AnyT = TypeVar("AnyT")
 @contextmanager
 def connected(address: str | None, console: Console) -> Iterator[Bundle]:
     """A Ray cluster to work on, and its resources; a private one is stopped afterwards."""
-    if ray.is_initialized():
+    if ray.is_initialized():  # by whoever runs several launches on one cluster
         yield ray.cluster_resources()
         return
     console.print("starting Ray ..." if address is None else f"joining Ray at {address} ...")
@@ -37,12 +37,11 @@ def connected(address: str | None, console: Console) -> Iterator[Bundle]:
         os.kill(os.getpid(), signal.SIGINT)
 
     # Ray's own handler of SIGTERM aborts the process; a stop by Ctrl-C is orderly.
-    previous = signal.signal(signal.SIGTERM, stop)
     try:
-        yield ray.cluster_resources()
+        with handling(signal.SIGTERM, stop):
+            yield ray.cluster_resources()
     finally:
         is_over.set()
-        signal.signal(signal.SIGTERM, previous)
         ray.shutdown()
 
 
@@ -92,8 +91,9 @@ def _connect(address: str | None) -> None:
         return
     try:
         # The switches of a private Ray's processes are inherited, those of other nodes are sent.
-        switches = environment.portable_switches() if environment.is_portable() else {}
-        ray.init(address=address, runtime_env={"env_vars": switches}, **quiet)
+        if environment.is_portable():
+            quiet["runtime_env"] = {"env_vars": environment.portable_switches()}
+        ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"--address: no Ray cluster answers at `{address}`: {reason}") from None
@@ -108,4 +108,7 @@ def on_every_node(function: Callable[..., AnyT], *arguments: Any) -> list[AnyT]:
         .remote(*arguments)
         for node in nodes
     ]
-    return list(ray.get(calls))
+    try:
+        return list(ray.get(calls))
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from error

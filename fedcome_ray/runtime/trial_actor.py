@@ -24,7 +24,7 @@ from fedcome_ray.federation.round import Round
 from fedcome_ray.runtime.placement import TrialPlace
 from fedcome_ray.runtime.populations import SharedPopulation
 from fedcome_ray.runtime.shards import in_a_pool, in_this_process
-from fedcome_ray.trials.folder import LOG, exclusive, read_result, read_rounds
+from fedcome_ray.trials.folder import LOG, exclusive, read_own_result, read_rounds
 from fedcome_ray.trials.news import News
 from fedcome_ray.trials.run import TrialRun
 
@@ -128,7 +128,7 @@ class TrialActor(tune.Trainable):
         self._cpu_seconds_before = process_time()
         check_plugin(self._trial)
         self._resources.enter_context(exclusive(self._folder))
-        if read_result(self._folder) is not None:
+        if read_own_result(self._folder) is not None:
             return None
         shared = self._populations[self._trial.data.model_dump_json()]
         shards = self._make_shards(self._trial, shared)

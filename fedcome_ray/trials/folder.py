@@ -69,8 +69,14 @@ def read_result(folder: Path) -> TrialResult | None:
     missing = names - content.keys()
     if missing:
         raise UserError(f"{path} lacks {sorted(missing)}; delete it to run the trial again")
-    result = TrialResult(**{name: content[name] for name in names})
-    check_portable(result.computed_with, folder)
+    return TrialResult(**{name: content[name] for name in names})
+
+
+def read_own_result(folder: Path) -> TrialResult | None:
+    """The result that a launch takes for its own; a portable one takes only portable results."""
+    result = read_result(folder)
+    if result is not None:
+        check_portable(result.computed_with, folder)
     return result
 
 

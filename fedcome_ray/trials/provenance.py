@@ -1,9 +1,9 @@
-"""What produced a result: commit and versions."""
+"""What produced a result: commit, versions, and what it was computed with."""
 
 import os
 import platform
 import subprocess
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -42,27 +42,41 @@ def check_portable(computed_with: Iterable[Arithmetic], folder: Path) -> None:
         )
 
 
-def cautions(found: Collection[Arithmetic]) -> list[str]:
-    """What a reader of results, side by side, should know of what they were computed with."""
+def cautions(computed_with: Collection[Sequence[Arithmetic]]) -> list[str]:
+    """What a reader of results, side by side, should know of what each was computed with."""
     lines = []
-    if differing := _differing(found):
+    if differing := _differing(computed_with):
         lines.append(
             f"these trials were not all computed alike ({differing}): "
-            f"their last bits are comparable only with --portable"
+            f"on processors their last bits are comparable with --portable"
         )
-    if machines := sorted({one["cpu"] for one in found if one["company"] != "independent"}):
+    dependent = {
+        one["cpu"] if one["device"] == "cpu" else one["device"]
+        for records in computed_with
+        for one in records
+        if one["company"] != "independent"
+    }
+    if dependent:
         lines.append(
             f"results may depend on the number of shards on this machine: "
-            f"{', '.join(machines)}; see python -m fedcome_ray.doctor"
+            f"{', '.join(sorted(dependent))}; see python -m fedcome_ray.doctor"
         )
     return lines
 
 
-def _differing(found: Collection[Arithmetic]) -> str:
-    """The names under which records differ, with their values."""
-    records = [dict(comparable(one)) for one in found]
-    names = dict.fromkeys(name for record in records for name in record)
-    values = {name: sorted({record.get(name, "-") for record in records}) for name in names}
+def _differing(computed_with: Collection[Sequence[Arithmetic]]) -> str:
+    """The names under which trials differ, with their values.
+
+    The processes of one trial may differ, as a server on a processor and shards on GPUs do: what
+    counts is that other trials do in the same way.
+    """
+    trials = [[dict(comparable(one)) for one in records] for records in computed_with]
+    names = dict.fromkeys(name for records in trials for one in records for name in one)
+
+    def used(name: str, records: Sequence[Arithmetic]) -> str:
+        return " + ".join(sorted({one.get(name, "-") for one in records}))
+
+    values = {name: sorted({used(name, records) for records in trials}) for name in names}
     return "; ".join(f"{k}: {' | '.join(v)}" for k, v in values.items() if len(v) > 1)
 
 

@@ -9,7 +9,7 @@ def node(host: str = "one", **changes: Any) -> Any:
     names = ("cpu", "mkl", "onednn", "aten", "numpy", "numpy_blas", "numba", "threads")
     probe: dict[str, Any] = {
         "versions": {"torch": "2.13"},
-        "arithmetic": dict.fromkeys(names, "x"),
+        "arithmetic": {**dict.fromkeys(names, "x"), "mkl": "none"},
         "dependent_kinds": [],
         "fingerprints": {"dense": "aa", "convolutional": "bb"},
         "gpus": [],
@@ -62,6 +62,12 @@ def test_a_machine_that_cannot_be_portable_is_doubtful() -> None:
     arm = node(portable=None, portable_obstacle="no AVX2")
     assert of("fingerprints", arm) == ("doubtful", "fingerprints", "plain aa-bb  portable: no AVX2")
     assert of("portable nodes", node(), arm).mark == "bad"
+    assert of("portable nodes", arm, arm).mark == "doubtful"
+
+
+def test_a_switch_that_was_not_thrown_is_doubtful() -> None:
+    arithmetic = {**node()["plain"]["arithmetic"], "mkl": "2024.2, by processor and company"}
+    assert of("arithmetic", node(plain={"arithmetic": arithmetic})).mark == "doubtful"
 
 
 def test_a_full_disk_is_doubtful_and_a_closed_folder_bad() -> None:

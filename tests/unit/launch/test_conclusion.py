@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from fedcome_ray import metrics
-from fedcome_ray.console.options import Places
+from fedcome_ray.console.options import Locations
 from fedcome_ray.experiments.trial import parse_trial
 from fedcome_ray.federation.round import Round
 from fedcome_ray.launch.conclusion import conclude, launch_record
@@ -23,15 +23,15 @@ TRIALS = [parse_trial({"rounds": 2, "seed": seed}) for seed in (0, 1)]
 
 def finished_of(tmp_path: Path, **extras: bool) -> Finished:
     """The first of two trials is finished."""
-    places = Places(tmp_path, tracking_uri="")
-    request = Request("some", "quick", TRIALS, places, extras=Extras(**extras), name="now")
+    locations = Locations(tmp_path, tracking_uri="")
+    request = Request("some", "quick", TRIALS, locations, extras=Extras(**extras), name="now")
     finish(TRIALS[0], request.folder(TRIALS[0]), accuracy=0.75)
     return Finished.read(request)
 
 
-def said(finished: Finished, outcome: Outcome, complaint: str | None = None) -> str:
+def said(finished: Finished, outcome: Outcome) -> str:
     out = Console(file=io.StringIO(), width=160)
-    conclude(finished, outcome, complaint, out)
+    conclude(finished, outcome, out)
     return str(out.file.getvalue())  # type: ignore[attr-defined]
 
 
@@ -55,7 +55,7 @@ def test_failures_are_named_with_cause_and_log(tmp_path: Path) -> None:
 
 
 def test_the_complaint_of_the_store_is_passed_on(tmp_path: Path) -> None:
-    assert "MLflow: gone" in said(finished_of(tmp_path), Outcome(0), "MLflow: gone")
+    assert "MLflow: gone" in said(finished_of(tmp_path), Outcome(0, complaint="MLflow: gone"))
 
 
 def test_the_timeline_is_written_where_it_is_said(tmp_path: Path) -> None:

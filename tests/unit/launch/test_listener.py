@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from fedcome_ray import metrics
-from fedcome_ray.console.options import Places
+from fedcome_ray.console.options import Locations
 from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.federation.round import Round
 from fedcome_ray.launch.listener import Listener
@@ -49,8 +49,8 @@ def notes() -> Notes:
 @pytest.fixture
 def listener(tmp_path: Path, notes: Notes) -> Listener:
     trials = [TRIAL, OTHER]
-    places = Places(tmp_path, tracking_uri="")
-    request = Request("grid", "quick", trials, places, scheduler=SuccessiveHalving())
+    locations = Locations(tmp_path, tracking_uri="")
+    request = Request("grid", "quick", trials, locations, scheduler=SuccessiveHalving())
     console = Console(file=io.StringIO())
     progress = Progress(console, trials, {trial.key: 5 for trial in trials})
     for trial in trials:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedcome_ray.console.options import Places
+from fedcome_ray.console.options import Locations
 from fedcome_ray.errors import GridError, UserError
 from fedcome_ray.experiments import grid, overlay
 from fedcome_ray.experiments.settings import flatten
@@ -175,8 +175,8 @@ def test_optuna_learns_where_the_best_setting_is(tmp_path: Path) -> None:
             finish(trial, request.folder(trial), accuracy=1 - abs(mu - 0.3))
         return Outcome(num_pending=0)
 
-    places = Places(tmp_path, tracking_uri="")
-    request = Request("search", "quick", [fedprox(0.001)], places)
+    locations = Locations(tmp_path, tracking_uri="")
+    request = Request("search", "quick", [fedprox(0.001)], locations)
     space = search.parse_space({"fedprox": {"method.mu": {"low": 0.0, "high": 1.0}}})
     everything, _ = search.search(request, space, "optuna", 40, run)
     assert everything.trials == tried
@@ -197,6 +197,6 @@ def test_early_stopping_is_a_scheduler_that_the_search_passes_on(tmp_path: Path)
         schedulers.append(request.scheduler)
         return Outcome(num_pending=0)
 
-    request = Request("search", "quick", [fedprox(0.001)], Places(tmp_path, tracking_uri=""))
+    request = Request("search", "quick", [fedprox(0.001)], Locations(tmp_path, tracking_uri=""))
     search.search(request, search.parse_space(SPACE), "asha", 3, run)
     assert [type(scheduler) for scheduler in schedulers] == [SuccessiveHalving]

@@ -80,8 +80,9 @@ def test_portable_is_refused_where_a_library_has_chosen_already() -> None:
 def test_a_machine_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "arm64")
     monkeypatch.setenv(environment.PORTABLE, "1")
+    environment.settle()  # importing the package is no crime
     with pytest.raises(UserError, match=r"x86-64 kind with AVX2, this one is `arm64`"):
-        environment.settle()
+        environment.check_portable()
 
 
 def test_a_plain_child_of_a_portable_process_has_none_of_its_switches() -> None:

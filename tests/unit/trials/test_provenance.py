@@ -10,27 +10,46 @@ from fedcome_ray.trials.provenance import cautions, check_portable
 
 
 def record(**changes: str) -> Arithmetic:
-    plain = {"portable": "false", "cpu": "one", "aten": "AVX2", "company": "independent"}
+    plain = {
+        "portable": "false",
+        "cpu": "one",
+        "aten": "AVX2",
+        "company": "independent",
+        "device": "cpu",
+    }
     return plain | changes
 
 
 def test_results_that_were_computed_alike_need_no_caution() -> None:
-    assert cautions([record(), record()]) == []
+    assert cautions([[record()], [record()]]) == []
     assert cautions([]) == []
 
 
 def test_different_instructions_are_named() -> None:
-    (line,) = cautions([record(), record(aten="AVX512")])
+    (line,) = cautions([[record()], [record(aten="AVX512")]])
     assert "not all computed alike (aten: AVX2 | AVX512)" in line
 
 
 def test_different_processors_count_unless_results_are_portable() -> None:
-    assert "cpu: one | two" in cautions([record(), record(cpu="two")])[0]
-    assert cautions([record(portable="true"), record(portable="true", cpu="two")]) == []
+    assert "cpu: one | two" in cautions([[record()], [record(cpu="two")]])[0]
+    assert cautions([[record(portable="true")], [record(portable="true", cpu="two")]]) == []
+
+
+def test_a_server_and_its_gpus_are_no_reason_for_caution() -> None:
+    trial = [record(), record(device="GPU")]
+    assert cautions([trial, trial]) == []
+    assert "device: cpu | cpu + GPU" not in cautions([trial, [record()]])[0]
+    assert "device: GPU + cpu | cpu" in cautions([trial, [record()]])[0]
+
+
+def test_a_gpu_on_which_company_shows_is_named() -> None:
+    (line,) = cautions([[record(), record(device="GPU", company="dependent: dense")]])
+    assert line.count("GPU") == 1
+    assert "one" not in line.split("machine:")[1].split(";")[0]
 
 
 def test_a_machine_on_which_company_shows_is_named() -> None:
-    (line,) = cautions([record(company="dependent: dense")])
+    (line,) = cautions([[record(company="dependent: dense")]])
     assert "may depend on the number of shards on this machine: one" in line
 
 

@@ -1,0 +1,64 @@
+"""How commands end."""
+
+import os
+import signal
+import threading
+
+import pytest
+
+from fedcome_ray.console.exits import FAILED, OK, USAGE, deferred_interrupt, guarded, handling
+from fedcome_ray.errors import FedcomeError, UserError
+
+
+def raising(error: BaseException) -> int:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (UserError("no such grid"), USAGE, "error: no such grid"),
+        (FedcomeError("it diverged"), FAILED, "failed: it diverged"),
+        (OSError(28, "No space left on device"), FAILED, "No space left on device"),
+        (KeyboardInterrupt(), FAILED, "interrupted; the same command goes on"),
+    ],
+)
+def test_an_error_is_one_line_and_an_exit_code(
+    error: BaseException, code: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert guarded(lambda: raising(error)) == code
+    said = capsys.readouterr().err
+    assert says in said
+    assert len(said.splitlines()) == 1
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    with pytest.raises(ZeroDivisionError):
+        guarded(lambda: raising(ZeroDivisionError()))
+
+
+def test_success_is_passed_on() -> None:
+    assert guarded(lambda: OK) == OK
+
+
+def test_the_first_interrupt_is_noted_and_the_second_insists() -> None:
+    with deferred_interrupt() as is_interrupted:
+        assert not is_interrupted()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert is_interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_other_threads_change_no_handlers() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    seen = []
+
+    def work() -> None:
+        with handling(signal.SIGINT, print):
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [before]

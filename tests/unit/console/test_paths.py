@@ -1,0 +1,36 @@
+"""Folders that users give."""
+
+from pathlib import Path
+
+import pytest
+
+from fedcome_ray.console.paths import check_data_dir, check_output, tracking_uri
+from fedcome_ray.errors import UserError
+
+
+def test_the_output_folder_is_made(tmp_path: Path) -> None:
+    assert check_output(tmp_path / "new" / "folder").is_dir()
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"--output: cannot write to .*file"):
+        check_output(tmp_path / "file")
+
+
+def test_a_data_folder_must_be_there_if_it_is_given(tmp_path: Path) -> None:
+    assert check_data_dir(None) is None
+    assert check_data_dir(tmp_path) == tmp_path
+    with pytest.raises(UserError, match="--data-dir: cannot read"):
+        check_data_dir(tmp_path / "nothing")
+
+
+def test_the_store_is_in_the_output_folder_unless_another_is_given(tmp_path: Path) -> None:
+    assert tracking_uri(None, tmp_path) == f"sqlite:///{tmp_path}/mlflow.db"
+    assert tracking_uri("http://host:5000", tmp_path) == "http://host:5000"
+
+
+@pytest.mark.parametrize("name", ["a?b", "a%20b"])
+def test_a_folder_that_an_address_cannot_hold_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="--output"):
+        tracking_uri(None, Path(name))
