@@ -16,7 +16,7 @@ Later wins: defaults, `base`, the profile's `set`, axes, `--overlay`, `--set`.
 from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import yaml
 from pydantic import Field, ValidationError
@@ -98,11 +98,10 @@ def expand(
 ) -> list[Trial]:
     """All trials of a profile, each once, in the order of the axes."""
     chosen, given = profile_of(grid, profile), list(overrides)
-    settings = points(grid, chosen, given)
-    settings = select(settings, given)
-    for point in settings:
+    found = select(points(grid, chosen, given), given)
+    for point in found:
         override(point, given, overlay)
-    return validate(settings)
+    return validate([point.settings for point in found])
 
 
 def profile_of(grid: Grid, name: str) -> Profile:
@@ -111,8 +110,15 @@ def profile_of(grid: Grid, name: str) -> Profile:
     return grid.profiles[name]
 
 
-def points(grid: Grid, profile: Profile, overrides: Sequence[Setting]) -> list[Settings]:
-    """The settings at each point of the grid; an axis that is overridden has one value."""
+class Point(NamedTuple):
+    """A point of a grid."""
+
+    settings: Settings
+    coordinates: list[Setting]  # on the axes
+
+
+def points(grid: Grid, profile: Profile, overrides: Sequence[Setting]) -> list[Point]:
+    """All points of the grid; an axis that is overridden has one value."""
     replaced = {**profile.axes, **{name: [value] for name, value in overrides}}
     axes = {name: replaced.get(name, values) for name, values in grid.axes.items()}
     axes |= {name: values for name, values in profile.axes.items() if name not in axes}
@@ -121,29 +127,38 @@ def points(grid: Grid, profile: Profile, overrides: Sequence[Setting]) -> list[S
         settings = defaults()
         assign(settings, grid.base.items())
         assign(settings, profile.set.items())
-        assign(settings, zip(axes, values, strict=True))
-        found.append(settings)
+        coordinates = list(zip(axes, values, strict=True))
+        assign(settings, coordinates)
+        found.append(Point(settings, coordinates))
     return found
 
 
-def select(points: list[Settings], overrides: Sequence[Setting]) -> list[Settings]:
+def select(points: list[Point], overrides: Sequence[Setting]) -> list[Point]:
     """Keep the points that have what is chosen of the compared settings.
 
     If none has it, all are kept: then it is not a selection but a wish for all of them.
     """
     for name, value in overrides:
         if name in SELECTING:
-            points = [point for point in points if flatten(point).get(name) == value] or points
+            has = [point for point in points if flatten(point.settings).get(name) == value]
+            points = has or points
     return points
 
 
 def override(
-    settings: Settings, overrides: Sequence[Setting], overlay: Callable[[Settings], None]
+    point: Point, overrides: Sequence[Setting], overlay: Callable[[Settings], None]
 ) -> None:
-    """Make the wishes of the command line; an overlay gives settings to what they choose."""
-    assign(settings, [(name, value) for name, value in overrides if is_choice(name)])
-    overlay(settings)
-    assign(settings, overrides)
+    """Make the wishes of the command line; an overlay gives settings to what they choose.
+
+    A choice drops the settings of what was chosen before, but not what the grid compares: another
+    dataset is still tried with 2, 3 and 4 classes, or refused if it has no such setting.
+    """
+    choices = [(name, value) for name, value in overrides if is_choice(name)]
+    assign(point.settings, choices)
+    owners = tuple(name.rpartition(".")[0] + "." for name, _ in choices)
+    assign(point.settings, [axis for axis in point.coordinates if axis[0].startswith(owners)])
+    overlay(point.settings)
+    assign(point.settings, overrides)
 
 
 def validate(points: Iterable[Settings]) -> list[Trial]:

@@ -117,10 +117,13 @@ class Trial(Hyperparameters):
     def key(self) -> str:
         """The identity of the trial: the same settings have the same key on every machine.
 
-        A plugin's code is a setting too: an edited one is another trial. Trials without one have
-        the keys that they had before there were plugins.
+        The code of a plugin and the contents of a dataset are settings too: others are another
+        trial. Where there is nothing of the kind, the key does not depend on that.
         """
-        settings = self.model_dump(mode="json", exclude={"plugin"} if not self.plugin else None)
+        settings = self.model_dump(mode="json")
+        for record, field in ((settings, "plugin"), (settings["data"], "sha256")):
+            if record.get(field) is None:
+                record.pop(field, None)
         text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

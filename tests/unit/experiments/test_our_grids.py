@@ -5,6 +5,7 @@ from math import prod
 import pytest
 
 from fedcome_ray import methods
+from fedcome_ray.errors import GridError
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.hyperparameters import name_of
@@ -97,3 +98,16 @@ def test_what_grids_claim_to_share_are_the_same_trials(
     keys = {trial.key for trial in grid.expand(grid.load(other), "paper")}
     assert own
     assert {trial.key for trial in own} <= keys
+
+
+def test_another_dataset_is_tried_along_the_same_axes() -> None:
+    chosen = grid.load("heterogeneity")
+    trials = grid.expand(chosen, "paper", [("data.dataset", "digits"), ("model.name", "mlp")])
+    assert len(trials) == EXPECTED["heterogeneity"][2]
+    classes = {flatten(trial.model_dump())["data.partition.classes"] for trial in trials}
+    assert classes == {2, 3, 4}
+
+
+def test_an_axis_that_another_dataset_does_not_have_is_not_dropped_in_silence() -> None:
+    with pytest.raises(GridError, match=r"data\.partition: there is no such setting"):
+        grid.expand(grid.load("heterogeneity"), "paper", [("data.dataset", "synthetic")])
