@@ -14,7 +14,7 @@ EXAMPLES = """\
 examples:
   python -m fedcome_ray.report --grid all
   python -m fedcome_ray.report --grid partial_participation --format md,tex
-  python -m fedcome_ray.report --grid all --tracking-uri http://127.0.0.1:5000 --output report
+  python -m fedcome_ray.report --grid all --output results --tracking-uri http://127.0.0.1:5000
   python -m fedcome_ray.report --grid sensitivity --profile paper --at best
 
 exit codes: 0 written, 2 the request was wrong or the store cannot be read
@@ -38,15 +38,15 @@ def _parser() -> argparse.ArgumentParser:
         "--grid", required=True, metavar="NAME", help="a grid in the store, or `all`"
     )
     parser.add_argument(
-        "--tracking-uri",
-        metavar="URI",
-        help="MLflow store (default: results/mlflow.db in the current folder)",
-    )
-    parser.add_argument(
         "--output",
         type=Path,
-        default=Path("results/analysis"),
-        help="folder of what is drawn (default: results/analysis)",
+        default=Path("results"),
+        help="folder of results (default: results); what is drawn goes to its folder `analysis`",
+    )
+    parser.add_argument(
+        "--tracking-uri",
+        metavar="URI",
+        help="MLflow store (default: an SQLite file in the output folder)",
     )
     parser.add_argument(
         "--format",
@@ -85,11 +85,12 @@ def _formats(text: str) -> tuple[str, ...]:
 def _main(args: argparse.Namespace) -> int:
     from . import publish, results  # pandas and MLflow take seconds to import
 
-    uri = paths.tracking_uri(args.tracking_uri, Path("results").absolute())
+    results_folder = args.output.expanduser().absolute()
+    uri = paths.tracking_uri(args.tracking_uri, results_folder)
     client = results.connect(uri)
     stored = results.stored_grids(client)
     chosen = {name: stored[name] for name in results.choose_grids(args.grid, stored)}
-    output = paths.check_output(args.output)
+    output = paths.check_output(results_folder / "analysis")
     request = publish.Request(uri, args.grid, chosen, output, args.format, args.at, args.profile)
     for line in publish.publish(client, request, log=not args.no_log):
         print(line)

@@ -103,8 +103,8 @@ def write_report(request: "Request", out: "Console") -> int:
 
     out.rule("report")
     locations = request.locations
-    folder = str(locations.output / "analysis")
-    wanted = ["--grid", "all", "--tracking-uri", locations.tracking_uri, "--output", folder]
+    where = ["--output", str(locations.output), "--tracking-uri", locations.tracking_uri]
+    wanted = ["--grid", "all", *where]
     return report.main(wanted)
 
 

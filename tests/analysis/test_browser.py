@@ -34,7 +34,7 @@ def address(store: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     output = tmp_path_factory.mktemp("report")
     words = ["--grid", "all", "--tracking-uri", store, "--output", str(output)]
     assert main([*words, "--format", "html", "--no-log"]) == 0
-    return (output / "report.html").as_uri()
+    return (output / "analysis" / "report.html").as_uri()
 
 
 @pytest.fixture

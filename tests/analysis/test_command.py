@@ -19,7 +19,7 @@ def written(store: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where one run of the command has written, and logged, everything."""
     output = tmp_path_factory.mktemp("analysis")
     assert main(["--grid", "all", "--tracking-uri", store, "--output", str(output)]) == 0
-    return output
+    return output / "analysis"
 
 
 def test_tables_figures_and_report_are_written(written: Path) -> None:
@@ -64,8 +64,8 @@ def test_the_report_is_logged_to_the_newest_launch(written: Path, store: str) ->
 def test_one_grid_and_one_format(store: str, tmp_path: Path) -> None:
     command = ["--grid", "fairness", "--tracking-uri", store, "--output", str(tmp_path)]
     assert main([*command, "--format", "csv", "--no-log"]) == 0
-    assert {path.suffix for path in (tmp_path / "tables").iterdir()} == {".csv"}
-    assert not list(tmp_path.glob("*.html"))
+    assert {path.suffix for path in (tmp_path / "analysis" / "tables").iterdir()} == {".csv"}
+    assert not list(tmp_path.rglob("*.html"))
 
 
 def test_a_grid_whose_trials_all_failed_at_once_is_shown_as_such(
@@ -77,7 +77,7 @@ def test_a_grid_whose_trials_all_failed_at_once_is_shown_as_such(
     command = ["--grid", "hopeless", "--tracking-uri", store, "--output", str(tmp_path)]
     assert main([*command, "--no-log"]) == 0
     client.delete_experiment(experiment)
-    text = (tmp_path / "tables" / "hopeless.md").read_text(encoding="utf-8")
+    text = (tmp_path / "analysis" / "tables" / "hopeless.md").read_text(encoding="utf-8")
     assert "| FedCOME |  | failed |" in text
     assert "0 of 1 trials finished; 1 failed" in text
 
