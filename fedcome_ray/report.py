@@ -10,6 +10,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+from fedcome_ray.console.exits import guarded
 from fedcome_ray.errors import FedcomeError
 
 ANALYSIS = "fedcome_ray.analysis"
@@ -17,6 +18,10 @@ CHECKOUT = Path(__file__).parents[1]
 
 
 def main(argv: list[str] | None = None) -> int:
+    return guarded(lambda: _main(argv))
+
+
+def _main(argv: list[str] | None) -> int:
     if importlib.util.find_spec(ANALYSIS) is None:
         _load_from(CHECKOUT / "analysis")
     code: int = importlib.import_module(f"{ANALYSIS}.__main__").main(argv)

@@ -93,9 +93,9 @@ def test_the_installed_analysis_draws_a_report(site: Path, tmp_path: Path) -> No
     rows = trial("fedcome", 0, 30.0, 70.0, grid="sensitivity")
     settings = {"sampler.ema": 0.5, "sampler.greedy_fraction": 0.5}
     log_trial(client, experiment, rows.assign(**settings), tmp_path)
-    words = ["--grid", "all", "--tracking-uri", store, "--output", str(tmp_path / "drawn")]
+    words = ["--grid", "all", "--tracking-uri", store, "--output", str(tmp_path)]
     answer = run_installed(site, tmp_path, str(site / "bin" / "fedcome-analysis"), *words)
     assert answer.returncode == 0, answer.stderr
-    assert (tmp_path / "drawn" / "report.html").exists()
-    table = (tmp_path / "drawn" / "tables" / "sensitivity.md").read_text(encoding="utf-8")
+    assert (tmp_path / "analysis" / "report.html").exists()
+    table = (tmp_path / "analysis" / "tables" / "sensitivity.md").read_text(encoding="utf-8")
     assert "| paper |" in table
