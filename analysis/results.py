@@ -36,6 +36,7 @@ TRIAL_COLUMNS = [
     "dirty",
     "machine",
     "versions",
+    "arithmetic",
 ]
 NEEDED_METRICS = [metrics.ACCURACY, metrics.SECONDS_ROUND, metrics.SECONDS_EVALUATE]
 NO_ROWS = pd.DataFrame({"run_id": []})
@@ -148,6 +149,7 @@ def _trial_rows(client: MlflowClient, run: Run) -> pd.DataFrame:
         "experiment_id": run.info.experiment_id,
         "status": run.info.status,
         "versions": _versions(tags),
+        "arithmetic": json.dumps(_prefixed(tags, "fedcome.arithmetic.")),
     }
     settings = {name: _parse(text) for name, text in run.data.params.items()}
     history = pd.DataFrame(
@@ -169,9 +171,13 @@ def _identity(run: Run) -> tuple[str, str]:
 
 
 def _versions(tags: Mapping[str, str]) -> str:
-    prefix = "fedcome.version."
-    found = {n.removeprefix(prefix): v for n, v in sorted(tags.items()) if n.startswith(prefix)}
+    found = _prefixed(tags, "fedcome.version.")
     return ", ".join(f"{name} {version}" for name, version in found.items())
+
+
+def _prefixed(tags: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """The tags under a prefix, by the rest of their names."""
+    return {n.removeprefix(prefix): v for n, v in sorted(tags.items()) if n.startswith(prefix)}
 
 
 def _parse(text: str) -> Any:

@@ -3,6 +3,7 @@
 A table's `cells` are a tidy frame, one row for each cell; `render.py` writes it down.
 """
 
+import json
 import math
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from fedcome_ray.trials.provenance import cautions
 
 from . import labels, scores
 from .scores import Measure
@@ -229,6 +232,7 @@ def caption_of(study: Study) -> str:
         parts.append(f"{study.left_out} with other settings left out")
     if study.other_profiles:
         parts.append(f"not shown: profile {', '.join(study.other_profiles)}")
+    parts += cautions([[found] for text in finished["arithmetic"] if (found := json.loads(text))])
     return "; ".join([*parts, f"commit {commits(trials)}"]) + "."
 
 

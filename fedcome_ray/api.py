@@ -84,6 +84,9 @@ class Results:
     def __len__(self) -> int:
         return len(self.folders)
 
+    def __bool__(self) -> bool:
+        return True  # with all trials failed there are still failures to look at
+
     def __iter__(self) -> Iterator[str]:
         """The keys of the trials."""
         return (_finished(folder).key for folder in self.folders)
@@ -118,7 +121,7 @@ def run(
     methods.load_plugins(files)
     wanted = trial if isinstance(trial, Trial) else parse_trial(dict(trial))
     (own,) = identified([wanted], _folder(data_dir))
-    machine = MachineOptions(num_shards=num_shards, address=address)
+    machine = MachineOptions(address, num_shards)
     with ExitStack() as stack:
         if output is None:
             scratch = tempfile.TemporaryDirectory(prefix="fedcome-")
@@ -170,8 +173,9 @@ def run_grid(
     return Results([request.folder(trial) for trial in finished.trials], outcome.failures)
 
 
-def results(folder: str | Path = "results") -> Results:
-    """The finished trials in an output folder."""
+def results(folder: str | Path = "results", *, plugins: Iterable[str | Path] = ()) -> Results:
+    """The finished trials in an output folder; those of plugins need them to be read one by one."""
+    methods.load_plugins(_files(plugins))
     trials = Path(folder).expanduser().absolute() / "trials"
     if not trials.is_dir():
         raise UserError(f"`{folder}` is no folder of results: it has no folder `trials`")
@@ -201,6 +205,8 @@ def _folder(data_dir: str | Path | None) -> Path | None:
 
 
 def _files(plugins: Iterable[str | Path]) -> tuple[str, ...]:
+    if isinstance(plugins, str | Path):
+        raise UserError(f"plugins: expected a list of files, got `{plugins}`")
     return tuple(str(Path(file).absolute()) for file in plugins)
 
 

@@ -49,9 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--samples",
         type=arguments.positive_int,
-        default=16,
         metavar="N",
-        help="of each method (16)",
+        help="with --search: of each method (16)",
     )
     parser.add_argument(
         "--best", type=Path, metavar="FILE", help="write the best settings found as an overlay"
@@ -76,6 +75,8 @@ def _main(args: argparse.Namespace) -> int:
         for name in grid.grid_names():
             out.print(f"[bold]{name:24}[/bold] {grid.load(name).description}", highlight=False)
         return OK
+    if args.samples is not None and args.search is None:
+        raise UserError("--samples: only a search has them; give --search too")
     if args.best is not None and not args.best.absolute().parent.is_dir():
         raise UserError(f"--best: there is no folder `{args.best.parent}`")
     request, search = grids.request_of(args)

@@ -96,7 +96,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def positive_int(text: str) -> int:
-    value = int(text)
+    value = int(text) if text.isdecimal() else 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got `{text}`")
     return value

@@ -3,6 +3,7 @@
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -15,6 +16,8 @@ INTERRUPTED = "interrupted; the same command goes on"
 
 def guarded(action: Callable[[], int], *, portable: bool = False) -> int:
     """Run a program; a user's mistake is shown as its text, without a traceback."""
+    # What it warns of is said with the results, in a line of ours.
+    warnings.filterwarnings("ignore", message="MKL computed before", category=RuntimeWarning)
     try:
         if portable:
             environment.make_portable()  # before `action` imports NumPy

@@ -6,6 +6,8 @@ None of it changes a result.
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedcome_ray.errors import UserError
+
 
 @dataclass(frozen=True)
 class MachineOptions:
@@ -17,6 +19,12 @@ class MachineOptions:
     gpus_per_shard: float | None = None
     memory_per_shard: int | None = None  # bytes
     max_concurrent: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("num_shards", "max_concurrent"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int) and value >= 1):
+                raise UserError(f"{name}: expected a whole number of at least 1, got `{value}`")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import PlainValidator, SerializeAsAny
+from pydantic_core import PydanticCustomError
 
 from fedcome_ray.datasets import (
     cifar10,
@@ -69,7 +70,11 @@ def parse(value: object) -> DatasetSettings:
     if isinstance(value, DatasetSettings):
         return value
     settings = value if isinstance(value, dict) else {"dataset": value}
-    return REGISTRY.entry_named(settings.get("dataset")).config.model_validate(settings)
+    if "dataset" not in settings:
+        raise PydanticCustomError(
+            "dataset", "a dataset is given by `data.dataset` and its settings"
+        )
+    return REGISTRY.entry_named(settings["dataset"]).config.model_validate(settings)
 
 
 def load(config: DatasetSettings, data_dir: Path | None = None) -> Population:

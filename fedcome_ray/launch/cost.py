@@ -5,16 +5,19 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from rich.table import Table
 
-from fedcome_ray import datasets, models
+from fedcome_ray import datasets, methods, models
 from fedcome_ray.clients.shard import Shard
+from fedcome_ray.datasets import DatasetSettings
 from fedcome_ray.datasets.population import Description, Examples, Population, split_in_order
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.hyperparameters import name_of
+from fedcome_ray.methods import parts
 from fedcome_ray.numerics import device
 from fedcome_ray.runtime.placement import Placement
 
@@ -38,18 +41,22 @@ class Cost(NamedTuple):
     memory_bytes: int = 0  # of the largest trial, in all its processes
 
 
-def estimate(trials: Sequence[Trial]) -> Cost:
-    """Cost from a short calibration of each kind of trial on this machine."""
+Rates = dict[tuple[object, ...], float]
+"""Seconds of local training per example, by kind of work."""
+
+
+def estimate(trials: Sequence[Trial], rates: Rates | None = None) -> Cost:
+    """Cost from a short calibration of each kind of work on this machine; `rates` are reused."""
     device.prepare_process()
-    rates: dict[str, float] = {}
+    known: Rates = {} if rates is None else rates
     total = Cost()
     for trial in trials:
-        shape = datasets.describe(trial.data)
+        shape = _describe(trial.data)
         cohort = trial.cohort_size_of(shape.num_clients)
-        kind = f"{trial.model} {trial.local} {name_of(trial.method)} {shape} {cohort}"
-        if kind not in rates:
-            rates[kind] = _seconds_per_example(trial, shape, cohort)
-        cost = _cost_of(trial, shape, cohort, rates[kind])
+        kind = _kind(trial, shape)
+        if kind not in known:
+            known[kind] = _seconds_per_example(trial, shape, cohort)
+        cost = _cost_of(trial, shape, cohort, known[kind])
         total = Cost(
             total.rounds + cost.rounds,
             total.client_updates + cost.client_updates,
@@ -58,6 +65,19 @@ def estimate(trials: Sequence[Trial]) -> Cost:
             max(total.memory_bytes, cost.memory_bytes),
         )
     return total
+
+
+@lru_cache
+def _describe(data: DatasetSettings) -> Description:
+    return datasets.describe(data)  # of many clients, it takes a while
+
+
+def _kind(trial: Trial, shape: Description) -> tuple[object, ...]:
+    """What decides the speed of local training: model, batches, plain or corrected steps."""
+    method = methods.build(trial.method)
+    is_plain = method.correct is parts.uncorrected and trial.local.clip_norm is None
+    batch = trial.local.batch_size or shape.num_train // shape.num_clients
+    return trial.model, shape.feature_shape, shape.num_classes, batch, is_plain
 
 
 def _cost_of(trial: Trial, shape: Description, cohort: int, seconds_per_example: float) -> Cost:
@@ -81,16 +101,16 @@ def _cost_of(trial: Trial, shape: Description, cohort: int, seconds_per_example:
 def _seconds_per_example(trial: Trial, shape: Description, cohort: int) -> float:
     """Time of local training per example, measured on random examples.
 
-    One client first, for two batches. If the time allows the whole cohort is measured, else as many
-    clients as it allows: small models train faster in company.
+    One client first, for two batches; then as many as the time allows, since small models train
+    faster in company.
     """
-    size, epochs = math.ceil(shape.num_train / shape.num_clients), trial.local.epochs
+    size = math.ceil(shape.num_train / shape.num_clients)
     few = min(size, 2 * (trial.local.batch_size or size))
     once = trial.model_copy(update={"local": trial.local.model_copy(update={"epochs": 1})})
     alone = _training_seconds(once, shape, num_clients=1, size=few) / few
-    if alone * size * epochs * cohort < CALIBRATION_SECONDS:
-        return _training_seconds(trial, shape, cohort, size) / (cohort * size * epochs)
-    company = max(1, min(cohort, int(CALIBRATION_SECONDS / (alone * few))))
+    company = min(cohort, int(CALIBRATION_SECONDS / (alone * few)))
+    if company <= 1:
+        return alone
     return _training_seconds(once, shape, company, few) / (company * few)
 
 
@@ -147,7 +167,8 @@ def cost_table(trials_by_grid: Mapping[str, Sequence[Trial]], cpus: int | None) 
     table.add_column("grid", no_wrap=True)
     for heading in ("trials", "rounds", "updates", "CPU time", "time", "disk", "RAM"):
         table.add_column(heading, justify="right", no_wrap=True)
-    costs = {name: estimate(trials) for name, trials in trials_by_grid.items()}
+    rates: Rates = {}
+    costs = {name: estimate(trials, rates) for name, trials in trials_by_grid.items()}
     for name, cost in costs.items():
         num_trials = len(trials_by_grid[name])
         table.add_row(name, str(num_trials), *_cells(cost, num_trials, cores))

@@ -20,6 +20,8 @@ from fedcome_ray.launch.request import Extras, Finished, Request
 from fedcome_ray.launch.results import show_results, write_best
 from fedcome_ray.runtime import placement
 
+SAMPLES = 16
+
 
 @dataclass(frozen=True)
 class Search:
@@ -45,7 +47,7 @@ def request_of(args: argparse.Namespace) -> tuple[Request, Search]:
     (trials,) = trials_of(args, args.grid).values()
     ranges = search.parse_space(grid.load(args.grid).space)
     request = make_request(args, Path(args.grid).stem, trials)
-    return request, Search(args.search, args.samples, ranges)
+    return request, Search(args.search, args.samples or SAMPLES, ranges)
 
 
 def make_request(args: argparse.Namespace, grid_name: str, trials: list[Trial]) -> Request:

@@ -13,6 +13,7 @@ from typing import Any
 from fedcome_ray.errors import UserError
 
 GROUP = "fedcome_ray.methods"
+DIGEST = "__fedcome_digest__"
 
 
 def modules(files: Iterable[str]) -> Iterator[tuple[str, ModuleType]]:
@@ -46,12 +47,15 @@ def _import_file(path: Path, origin: str) -> ModuleType:
         loaded = sys.modules[name]
         if loaded.__file__ != file:
             raise UserError(f"{origin}: `{loaded.__file__}` has the same name; rename one of them")
+        if digest(loaded) != loaded.__dict__[DIGEST]:
+            raise UserError(f"{origin}: was edited since it was loaded; start Python anew")
         return loaded  # not again: classes of a second copy would not be those of the first
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise UserError(f"{origin}: not a Python file, its name must end in `.py`")
     module = importlib.util.module_from_spec(spec)
     execute = spec.loader.exec_module
+    module.__dict__[DIGEST] = digest(module)  # of the code that runs, whatever the file becomes
     sys.modules[name] = module  # before it runs, as `import` does: some decorators look for it
     try:
         _run(lambda: execute(module), origin, file)

@@ -58,10 +58,10 @@ def _check_switches() -> None:
     environment.check_portable()
     if not libraries.is_company_fixed():
         warnings.warn(
-            "MKL computed before fedcome_ray was imported, or MKL_CBWR was set to something else: "
-            "results may depend on the number of shards; import fedcome_ray first",
+            "MKL computed before fedcome_ray was imported, or MKL_CBWR is set to something else: "
+            "results may depend on the number of shards; import fedcome_ray first, unset MKL_CBWR",
             RuntimeWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
     if environment.is_portable() and (late := libraries.not_portable()):
         raise UserError(

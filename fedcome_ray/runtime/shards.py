@@ -14,7 +14,7 @@ from fedcome_ray.clients.evaluation import Evaluation, Scores
 from fedcome_ray.clients.shard import Shard
 from fedcome_ray.datasets.population import Side
 from fedcome_ray.errors import ShardError
-from fedcome_ray.experiments.trial import Trial
+from fedcome_ray.experiments.trial import Trial, check_plugin
 from fedcome_ray.federation.sharding import (
     join_scores,
     join_states,
@@ -73,6 +73,7 @@ class ShardHost:
     def load(self, trial: dict[str, Any], plugins: list[str], shared: SharedPopulation) -> None:
         methods.load_plugins(plugins)
         settings = Trial.model_validate(trial)
+        check_plugin(settings)
         self._shard = Shard(settings, shared.fetch(), self._device, self._memory)
 
     def train(self, received: Any, clients: Cohort, round_index: int) -> tuple[Any, ...]:

@@ -82,9 +82,18 @@ def try_open(uri: str) -> None:
     try:
         with tempfile.TemporaryDirectory() as scratch:
             is_new = uri.startswith(SQLITE) and not _sqlite_file(uri).exists()
+            if is_new:
+                _check_can_be_made(_sqlite_file(uri))
             _connect(f"{SQLITE}{scratch}/mlflow.db" if is_new else uri).search_experiments()
     except Exception as error:
         raise UserError(f"--tracking-uri: cannot use `{uri}`: {root_cause(error)}") from error
+
+
+def _check_can_be_made(file: Path) -> None:
+    """Raise OSError where no file could be written."""
+    folder = next(some for some in file.parents if some.exists())
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def root_cause(error: BaseException) -> str:

@@ -54,7 +54,7 @@ def cautions(computed_with: Collection[Sequence[Arithmetic]]) -> list[str]:
         one["cpu"] if one["device"] == "cpu" else one["device"]
         for records in computed_with
         for one in records
-        if one["company"] != "independent"
+        if not one["company"].startswith("independent")
     }
     if dependent:
         lines.append(
@@ -71,7 +71,8 @@ def _differing(computed_with: Collection[Sequence[Arithmetic]]) -> str:
     counts is that other trials do in the same way.
     """
     trials = [[dict(comparable(one)) for one in records] for records in computed_with]
-    names = dict.fromkeys(name for records in trials for one in records for name in one)
+    every = [set(one) for records in trials for one in records]
+    names = sorted(set.intersection(*every)) if every else []  # portable ones need no processor
 
     def used(name: str, records: Sequence[Arithmetic]) -> str:
         return " + ".join(sorted({one.get(name, "-") for one in records}))

@@ -31,6 +31,7 @@ IDENTITY = {
     "dirty": "false",
     "machine": "",
     "versions": "torch 2",
+    "arithmetic": "{}",
 }
 
 UNNAMED_METRIC = "server/momentum_norm"  # as a user's method may add

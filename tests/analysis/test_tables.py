@@ -1,5 +1,6 @@
 """Tables against numbers computed by hand."""
 
+import json
 from io import StringIO
 from pathlib import Path
 
@@ -236,3 +237,13 @@ def test_the_cost_of_a_round_is_what_the_table_of_scaling_compares() -> None:
 def test_the_fairness_indices_need_every_clients_results() -> None:
     study = select(seeds("fedcome", 70.0, grid="fairness"))
     assert tables.fairness_table(study, "last") is None
+
+
+def test_the_caption_says_that_trials_were_computed_differently() -> None:
+    alike = {"cpu": "one", "device": "cpu", "company": "independent", "portable": "false"}
+    frames = [
+        trial("fedcome", seed, 30.0, 70.0, arithmetic=json.dumps({**alike, "aten": aten}))
+        for seed, aten in enumerate(("AVX2", "AVX512"))
+    ]
+    text = tables.caption_of(select(join(*frames)))
+    assert "not all computed alike (aten: AVX2 | AVX512)" in text

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -156,3 +157,40 @@ def test_a_notebook_shows_a_bar() -> None:
     assert len(shown) == 1  # one bar, updated in place
     assert '<progress value="1.0000"' in shown[0]
     assert [out["text"] for out in cell.outputs if out["output_type"] == "stream"] == ["3\n"]
+
+
+def test_a_method_of_ones_own_is_run_and_read_back(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "adding_a_method.md").read_text(encoding="utf-8")
+    (tmp_path / "momentum.py").write_text(text.split("```python\n")[1].split("```")[0])
+    code = (
+        "import json, sys\nfrom fedcome_ray import results, run\n"
+        "settings = {'method': {'name': 'momentum'}, 'rounds': 2}\n"
+        "found = run(settings, sys.argv[1], plugins=['momentum.py'])\n"
+        "(key,) = results(sys.argv[1])\n"
+        "again = results(sys.argv[1], plugins=['momentum.py'])[key]\n"
+        "assert (again.params == found.params).all()\n"
+        "print(repr(again))\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "results")]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("<Result of momentum-digits")
+
+
+@pytest.mark.parametrize("wrong", [{"num_shards": 0}, {"num_shards": "2"}, {"plugins": "file.py"}])
+def test_wrong_arguments_are_refused_at_once(wrong: dict[str, object]) -> None:
+    with pytest.raises(UserError, match=next(iter(wrong))):
+        run(TRIAL, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_trial_that_starts_from_a_file_is_not_run_from_the_seed() -> None:
+    with pytest.raises(UserError, match="init_digest"):
+        run(TRIAL.model_copy(update={"init_digest": "00"}))
+
+
+def test_a_trial_can_be_run_in_a_thread() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        threaded = pool.submit(run, TRIAL).result()
+    assert torch.equal(threaded.params, run(TRIAL).params)

@@ -53,7 +53,7 @@ def test_defaults_are_the_papers_partitions() -> None:
     [
         ({"dataset": "cifar01"}, "data: unknown dataset `cifar01`; did you mean `cifar10`"),
         ({"dataset": "npz"}, "data: unknown dataset `npz`; .*npz:PATH"),
-        ({"num_clients": 5}, "data: unknown dataset"),
+        ({"num_clients": 5}, "data: a dataset is given by `data.dataset`"),
         (7, "data: unknown dataset `7`"),
         ({"dataset": "npz:"}, "data.dataset: string should match"),
         ({"dataset": "mnist", "num_clients": 0}, "^data.num_clients: .* greater than 0, got `0`"),

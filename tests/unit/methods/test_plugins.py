@@ -237,3 +237,14 @@ def test_a_package_with_a_syntax_error_is_told_where(install: Write) -> None:
     install("momentum = outside_package.momentum", text="x = (\n")
     with pytest.raises(UserError, match=r"SyntaxError: .*outside_package/momentum\.py, line 1\)"):
         methods.load_plugins([])
+
+
+def test_a_plugin_that_is_edited_while_python_runs_is_refused(write: Write) -> None:
+    file = write(EXAMPLE)
+    methods.load_plugins([file])
+    methods.load_plugins([file])  # the same code again is no change
+    before = parse_trial({"method": {"name": "momentum"}})
+    write(f"{EXAMPLE}\n# edited\n")
+    with pytest.raises(UserError, match="was edited since it was loaded; start Python anew"):
+        methods.load_plugins([file])
+    assert parse_trial({"method": {"name": "momentum"}}).key == before.key
