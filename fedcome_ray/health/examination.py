@@ -44,13 +44,20 @@ def examine(output: str) -> Examination:
     return {
         "host": platform.node(),
         "cores": os.cpu_count() or 1,
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory_bytes": _memory_bytes(),
         "plain": plain,
         "portable": portable[0] if portable else None,
         "portable_obstacle": obstacle,
         "output_problem": problem,
         "free_bytes": free,
     }
+
+
+def _memory_bytes() -> int:
+    if "SC_PHYS_PAGES" in os.sysconf_names:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    command = ["sysctl", "-n", "hw.memsize"]  # of macOS
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def _start(variables: dict[str, str], *words: str) -> subprocess.Popen[str]:
