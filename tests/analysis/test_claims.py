@@ -146,7 +146,7 @@ def test_the_papers_own_table_is_as_stable_as_the_paper() -> None:
         )
     )  # fmt: skip
     found = finding(select(frame), "stable")
-    assert found.parts[0].where.startswith("3.33 points")
+    assert found.parts[0].where.startswith("1.50 points")
     assert found.verdict == "reproduced"
 
 
