@@ -102,8 +102,8 @@ CONTENTS = {
         claims=(
             Claim(
                 "stable",
-                "FedCOME is stable for α and μ of 0.5, 0.7 and 0.9: these cells of the table differ "
-                "no more than in the paper.",
+                "FedCOME is stable for α and μ of 0.5, 0.7 and 0.9: these cells of the table "
+                "differ no more than in the paper.",
                 claims.stable,
                 about_every_run=True,
             ),
