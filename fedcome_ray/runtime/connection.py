@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import ray
@@ -21,15 +22,24 @@ from fedcome_ray.runtime.placement import Bundle
 
 AnyT = TypeVar("AnyT")
 
+# Of the cluster that several launches in a row work on; None also for a Ray that the user started.
+_addresses: ContextVar[str | None] = ContextVar("address", default=None)
+
 
 @contextmanager
 def connected(address: str | None, console: Console) -> Iterator[Bundle]:
     """A Ray cluster to work on, and its resources; a private one is stopped afterwards."""
-    if ray.is_initialized():  # by whoever runs several launches on one cluster
+    if ray.is_initialized():
+        if address != _addresses.get():
+            raise UserError(
+                f"--address: this process works on another Ray already, asked for `{address}`; "
+                f"call `ray.shutdown()` first"
+            )
         yield ray.cluster_resources()
         return
     console.print("starting Ray ..." if address is None else f"joining Ray at {address} ...")
     _connect(address)
+    token = _addresses.set(address)
     is_over = threading.Event()
 
     def stop(*_: object) -> None:
@@ -42,6 +52,7 @@ def connected(address: str | None, console: Console) -> Iterator[Bundle]:
             yield ray.cluster_resources()
     finally:
         is_over.set()
+        _addresses.reset(token)
         ray.shutdown()
 
 
