@@ -46,6 +46,8 @@ def request_of(args: argparse.Namespace) -> tuple[Request, Search]:
     """The launch of one grid, or the search in it, that the arguments of `tune` ask for."""
     (trials,) = trials_of(args, args.grid).values()
     ranges = search.parse_space(grid.load(args.grid).space)
+    if args.search is not None:
+        search.check_free(parse_overrides(args.set), trials, ranges)
     request = make_request(args, Path(args.grid).stem, trials)
     return request, Search(args.search, args.samples or SAMPLES, ranges)
 

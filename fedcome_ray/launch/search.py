@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError, model_validator
 from fedcome_ray import metrics
 from fedcome_ray.errors import GridError, UserError
 from fedcome_ray.experiments.overlay import TUNED
-from fedcome_ray.experiments.settings import assign
+from fedcome_ray.experiments.settings import Setting, assign
 from fedcome_ray.experiments.trial import Trial, explain, parse_trial
 from fedcome_ray.hyperparameters import Hyperparameters, name_of
 from fedcome_ray.launch.outcome import Outcome
@@ -114,6 +114,14 @@ def first_of_each_method(trials: Sequence[Trial], space: Space) -> list[Trial]:
     if not starts:
         raise UserError(f"--search: the grid has no `space` for its methods; it has {list(space)}")
     return list(starts.values())
+
+
+def check_free(overrides: Sequence[Setting], trials: Sequence[Trial], space: Space) -> None:
+    """Refuse to fix by `--set` what the search would draw."""
+    drawn = {setting for trial in trials for setting in space.get(name_of(trial.method), {})}
+    for name, value in overrides:
+        if name in drawn:
+            raise UserError(f"--set {name}={value}: the search draws it; leave one of them out")
 
 
 def vary(trial: Trial, values: Mapping[str, Any]) -> Trial:

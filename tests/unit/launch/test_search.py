@@ -200,3 +200,11 @@ def test_early_stopping_is_a_scheduler_that_the_search_passes_on(tmp_path: Path)
     request = Request("search", "quick", [fedprox(0.001)], Locations(tmp_path, tracking_uri=""))
     search.search(request, search.parse_space(SPACE), "asha", 3, run)
     assert [type(scheduler) for scheduler in schedulers] == [SuccessiveHalving]
+
+
+def test_what_is_searched_cannot_be_set_too() -> None:
+    space = search.parse_space(SPACE)
+    search.check_free([("rounds", 5)], [fedprox(0.1)], space)
+    search.check_free([("method.mu", 0.1)], [parse_trial({})], space)  # another method's
+    with pytest.raises(UserError, match=r"--set method\.mu=0\.1: the search draws it"):
+        search.check_free([("method.mu", 0.1)], [fedprox(0.1)], space)
