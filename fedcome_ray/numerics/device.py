@@ -65,8 +65,8 @@ def _check_switches() -> None:
         )
     if environment.is_portable() and (late := libraries.not_portable()):
         raise UserError(
-            f"--portable: {', '.join(late)} had chosen other instructions before; "
-            f"set {environment.PORTABLE}=1 in the environment before Python starts"
+            f"--portable: {', '.join(late)} had chosen other instructions before; set "
+            f"{environment.PORTABLE}=1 before Python starts, and import fedcome_ray before them"
         )
 
 

@@ -52,7 +52,7 @@ def make_portable() -> None:
         if "numpy" in sys.modules:
             raise UserError(
                 f"--portable: NumPy is loaded already and has chosen its instructions; "
-                f"set {PORTABLE}=1 in the environment before Python starts"
+                f"set {PORTABLE}=1 before Python starts, and import fedcome_ray before NumPy"
             )
         os.environ[PORTABLE] = "1"
     check_portable()
