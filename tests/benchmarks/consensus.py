@@ -29,6 +29,7 @@ from fedcome_ray.consensus import agreement as consensus
 from fedcome_ray.methods.method import Report
 from fedcome_ray.numerics import geometry
 from fedcome_ray.samplers import table as similarity
+from fedcome_ray.samplers import uniform
 
 try:
     import cvxopt
@@ -140,7 +141,7 @@ def sampler_row(population: int, num_rounds: int) -> dict[str, Any]:
     for round_index in range(num_rounds):
         rng = np.random.default_rng(round_index)
         cohort = samplers.build(samplers.RandomSampler()).sample(
-            samplers.Population(population), size, rng
+            uniform.Size(population), size, rng
         )
         report = _random_report(size, rng)
         table = sampler.learn(table, cohort, report)
