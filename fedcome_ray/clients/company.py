@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
+from fedcome_ray.clients.rehearsal import first_message, random_population
 from fedcome_ray.clients.shard import Shard
-from fedcome_ray.datasets.population import Examples, Population, split_in_order
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.methods.method import Cohort
 from fedcome_ray.numerics.device import CPU
@@ -65,10 +64,9 @@ def dependent_kinds(device: torch.device = CPU) -> list[str]:
 
 def is_independent(case: Case, device: torch.device = CPU) -> bool:
     """Whether every client is trained to the same bits in all the companies that are tried."""
-    population = make_population(case.sizes, case.feature_shape)
+    population = random_population(case.sizes, case.feature_shape, CLASSES)
     shard = Shard(Trial.model_validate(case.settings), population, device)
-    method, params = shard.method, shard.model.init(0)
-    received = method.broadcast(method.init_server(params, len(case.sizes)))
+    received = first_message(shard, len(case.sizes))
 
     def updates(clients: Cohort) -> torch.Tensor:
         return shard.train(received, clients, 0).update
@@ -85,12 +83,3 @@ def companies(num_clients: int) -> Iterator[Cohort]:
     everybody = tuple(range(num_clients))
     yield from ((client,) for client in everybody)
     yield from (everybody[:-1], everybody[1:], everybody[::2], everybody[1::2])
-
-
-def make_population(sizes: tuple[int, ...], feature_shape: tuple[int, ...]) -> Population:
-    """Random examples, the same for training and testing."""
-    rng = np.random.default_rng(0)
-    x = rng.random((sum(sizes), *feature_shape), dtype=np.float32) - np.float32(0.5)
-    examples = Examples(x, rng.integers(CLASSES, size=len(x)))
-    side = split_in_order(examples, np.array(sizes))
-    return Population(side, side, CLASSES)

@@ -12,12 +12,11 @@ import time
 from importlib.metadata import version
 from typing import Any, TypedDict
 
-import numpy as np
 import torch
 
-from fedcome_ray.clients.company import dependent_kinds, make_population
+from fedcome_ray.clients.company import CLASSES, dependent_kinds
+from fedcome_ray.clients.rehearsal import first_message, random_population
 from fedcome_ray.clients.shard import Shard
-from fedcome_ray.datasets.population import Examples, Population, split_in_order
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import run_round
 from fedcome_ray.federation.server import Server
@@ -74,7 +73,7 @@ def probe(with_speed: bool) -> Probe:
 def fingerprint(kind: str) -> str:
     """The params after a fixed small trial, as a hash: equal where arithmetic is equal."""
     trial = Trial.model_validate(FINGERPRINTED[kind])
-    population = make_population(SIZES, (1, 12, 12))
+    population = random_population(SIZES, (1, 12, 12), CLASSES)
     shards = LocalShards(trial, population)
     server = Server(trial, shards.shards[0].model.init(0), population.num_clients)
     for _ in range(ROUNDS):
@@ -85,20 +84,16 @@ def fingerprint(kind: str) -> str:
 def speed(kind: str) -> float:
     """Examples that one process trains on in a second."""
     settings, num_clients = TIMED[kind]
-    size = 200
-    rng = np.random.default_rng(0)
-    x = rng.random((num_clients * size, 1, 28, 28), dtype=np.float32)
-    examples = Examples(x, rng.integers(10, size=len(x)))
-    side = split_in_order(examples, np.full(num_clients, size))
-    shard = Shard(Trial.model_validate(settings), Population(side, side, 10))
-    received = shard.method.broadcast(shard.method.init_server(shard.model.init(0), num_clients))
+    population = random_population([200] * num_clients, (1, 28, 28), num_classes=10)
+    shard = Shard(Trial.model_validate(settings), population)
+    received = first_message(shard, num_clients)
     cohort = tuple(range(num_clients))
     shard.train(received, cohort, 0)  # warms up
     start, rounds = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - start) < SPEED_SECONDS:
         shard.train(received, cohort, rounds)
         rounds += 1
-    return rounds * len(x) / elapsed
+    return rounds * len(population.train.order) / elapsed
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
 from rich.table import Table
 
 from fedcome_ray import datasets, methods, models
+from fedcome_ray.clients.rehearsal import first_message, random_population
 from fedcome_ray.clients.shard import Shard
 from fedcome_ray.datasets import DatasetSettings
-from fedcome_ray.datasets.population import Description, Examples, Population, split_in_order
+from fedcome_ray.datasets.population import Description
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.hyperparameters import name_of
 from fedcome_ray.methods import parts
@@ -115,15 +115,9 @@ def _seconds_per_example(trial: Trial, shape: Description, cohort: int) -> float
 
 
 def _training_seconds(trial: Trial, shape: Description, num_clients: int, size: int) -> float:
-    rng = np.random.default_rng(0)
-    count = num_clients * size
-    examples = Examples(
-        rng.standard_normal((count, *shape.feature_shape), dtype=np.float32),
-        rng.integers(shape.num_classes, size=count),
-    )
-    side = split_in_order(examples, np.full(num_clients, size))
-    shard = Shard(trial, Population(side, side, shape.num_classes))
-    received = shard.method.broadcast(shard.method.init_server(shard.model.init(0), num_clients))
+    sizes = [size] * num_clients
+    shard = Shard(trial, random_population(sizes, shape.feature_shape, shape.num_classes))
+    received = first_message(shard, num_clients)
     times = []
     for round_index in range(2):  # the first warms up
         start = time.perf_counter()

@@ -26,7 +26,7 @@ from fedcome_ray.errors import FedcomeError, UserError
 from fedcome_ray.federation.round import Round
 from fedcome_ray.numerics.libraries import Arithmetic
 from fedcome_ray.trials.checkpoint import replace
-from fedcome_ray.trials.provenance import check_portable
+from fedcome_ray.trials.provenance import refuse_plain
 
 CHECKPOINT = "checkpoint.safetensors"
 LOG = "trial.log"
@@ -76,7 +76,7 @@ def read_own_result(folder: Path) -> TrialResult | None:
     """The result that a launch takes for its own; a portable one takes only portable results."""
     result = read_result(folder)
     if result is not None:
-        check_portable(result.computed_with, folder)
+        refuse_plain(result.computed_with, folder)
     return result
 
 

@@ -34,7 +34,7 @@ def commits(producers: Iterable[Mapping[str, str]]) -> str:
     return "/".join(sorted(commit[:10] for commit in found or {provenance()["commit"]}))
 
 
-def check_portable(computed_with: Iterable[Arithmetic], folder: Path) -> None:
+def refuse_plain(computed_with: Iterable[Arithmetic], folder: Path) -> None:
     """Refuse to call portable what was computed, or begun, without that."""
     if is_portable() and any(one["portable"] != "true" for one in computed_with):
         raise UserError(

@@ -41,7 +41,7 @@ from fedcome_ray.trials.folder import (
     write_result,
     write_rounds,
 )
-from fedcome_ray.trials.provenance import check_portable, provenance
+from fedcome_ray.trials.provenance import provenance, refuse_plain
 from fedcome_ray.trials.tables import (
     ClientHistory,
     client_table,
@@ -234,7 +234,7 @@ class TrialRun:
                 f"{path} is damaged ({error}); delete it to start the trial anew"
             ) from None
         self._computed_with_before = json.loads(notes.get("computed_with", "[]"))
-        check_portable(self._computed_with_before, self.folder)
+        refuse_plain(self._computed_with_before, self.folder)
         return arrays
 
     def _read_history(self) -> list[Round]:

@@ -6,7 +6,7 @@ import pytest
 
 from fedcome_ray.errors import UserError
 from fedcome_ray.numerics.libraries import Arithmetic
-from fedcome_ray.trials.provenance import cautions, check_portable
+from fedcome_ray.trials.provenance import cautions, refuse_plain
 
 
 def record(**changes: str) -> Arithmetic:
@@ -54,8 +54,8 @@ def test_a_machine_on_which_company_shows_is_named() -> None:
 
 
 def test_a_plain_result_is_not_passed_off_as_portable(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_portable([record()], Path("folder"))
+    refuse_plain([record()], Path("folder"))
     monkeypatch.setenv("FEDCOME_PORTABLE", "1")
-    check_portable([record(portable="true")], Path("folder"))
+    refuse_plain([record(portable="true")], Path("folder"))
     with pytest.raises(UserError, match="folder was computed without it"):
-        check_portable([record()], Path("folder"))
+        refuse_plain([record()], Path("folder"))
