@@ -14,11 +14,11 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from fedcome_ray import metrics
 
 from . import figures, render, scores, style
-from .claims import Finding, Part
 from .curves import curves
 from .figures import Drawing
 from .study import Study
 from .tables import Table, TextTable, caption_of
+from .verdicts import Finding, Part
 
 MOST_POINTS = 150  # of a curve in a chart: more cannot be seen
 LARGEST_SVG = 400_000  # bytes; a figure with more is embedded as PNG
@@ -31,7 +31,16 @@ CHARTED = {
     metrics.CONFLICTS_BEFORE: "conflicting pairs before the consensus",
     metrics.STEP_RATIO: "length of the step, FedAvg's = 1",
 }
-BADGES = {"reproduced": "yes", "not reproduced": "no", "not enough runs": "open"}
+BADGES = {
+    "reproduced": "yes",
+    "holds here": "yes",
+    "leans for": "open",
+    "open": "open",
+    "leans against": "open",
+    "fails here": "no",
+    "not reproduced": "no",
+    "not judged": "open",
+}
 
 
 class Section(NamedTuple):
