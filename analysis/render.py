@@ -1,7 +1,8 @@
 """Tables as Markdown, CSV, LaTeX and HTML.
 
-Every column of a table is written as up to three: ours, the paper's, the difference. The best of a
-column's rivals is bold, the runner-up underlined; `[2]` marks a mean over fewer seeds than others.
+Every column of a table is written as up to four: ours, the tail of ours, the paper's, the
+difference. The best of a column's rivals is bold, the runner-up underlined; `[2]` marks a mean over
+fewer seeds than others, `(10 rounds)` trials of another length.
 """
 
 import html
@@ -84,7 +85,8 @@ def csv(table: Table | TextTable) -> str:
     """The cells as they are, for programs."""
     if isinstance(table, TextTable):
         return table.texts.to_csv(index=False, lineterminator="\n")
-    return table.cells.drop(columns="more_is_better").to_csv(index=False, lineterminator="\n")
+    hidden = ["more_is_better", "is_papers", "length"]
+    return table.cells.drop(columns=hidden).to_csv(index=False, lineterminator="\n")
 
 
 def html_table(table: Table | TextTable) -> str:
@@ -132,7 +134,7 @@ def lay_out(table: Table | TextTable, style: Style) -> Sheet:
 
 def _parts(column: pd.DataFrame) -> list[str]:
     """What stands beside our number, where there is any of it in the column."""
-    names = {"paper": "paper", "difference": "Δ"}
+    names = {"tail": "tail", "paper": "paper", "difference": "Δ"}
     return [text for name, text in names.items() if column[name].notna().any()]
 
 
@@ -142,6 +144,8 @@ def _cell(
     if cell is None:
         return ["not run", *[""] * len(parts)]
     texts = [_ours(cell, seeds, digits, style)]
+    if "tail" in parts:
+        texts.append(style.escape(_plus_minus(cell["tail"], cell["tail_std"], digits)))
     if "paper" in parts:
         texts.append(style.escape(_plus_minus(cell["paper"], cell["paper_std"], digits)))
     if "Δ" in parts:
@@ -158,7 +162,8 @@ def _ours(cell: "pd.Series[Any]", seeds: int, digits: int, style: Style) -> str:
     text = style.escape(_plus_minus(cell["mean"], cell["std"], digits))
     if cell["rank"] <= 2:
         text = (style.bold if cell["rank"] == 1 else style.underline).format(text)
-    return text + (f" [{cell['seeds']}]" if cell["seeds"] < seeds else "")
+    few = f" [{cell['seeds']}]" if cell["seeds"] < seeds else ""
+    return text + few + (f" ({cell['length']})" if cell["length"] else "")
 
 
 def _plus_minus(mean: float, std: float, digits: int) -> str:
