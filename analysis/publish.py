@@ -8,6 +8,7 @@ from typing import NamedTuple
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
+from fedcome_ray import metrics
 from fedcome_ray.errors import UserError
 from fedcome_ray.trials.provenance import provenance
 
@@ -63,11 +64,13 @@ def _in_order(item: tuple[str, str]) -> tuple[int, str]:
 
 def _section(study: Study, at: str) -> Section:
     contents = contents_of(study.grid)
+    makers = [*contents.tables, tables.aside_table]
     drawings = list(figures.draw(study, contents.figures))
     shown = {*report.CHARTED, *(metric for drawing in drawings for metric in drawing.metrics)}
+    shown.add(metrics.ACCURACY_TAIL)  # in the table
     return Section(
         study,
-        [table for make in contents.tables if (table := make(study, at)) is not None],
+        [table for make in makers if (table := make(study, at)) is not None],
         drawings,
         tables.other_metrics_table(study, shown),
     )

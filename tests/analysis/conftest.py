@@ -83,7 +83,7 @@ def trial(method: str, seed: int, *accuracies: float, **changes: Any) -> pd.Data
     key = f"{len(trial.keys):012x}"
     trial.keys.append(key)
     rounds = {
-        "round": [number - 1 for number in numbers],
+        "round": numbers,
         "accuracy/test": [accuracy / 100 for accuracy in accuracies],
         "accuracy/worst_decile": [accuracy / 200 for accuracy in accuracies],
         "loss/test": [2 - accuracy / 100 for accuracy in accuracies],
