@@ -82,7 +82,7 @@ def aside_table(study: Study, at: str) -> Table | None:
     column = layout.column or "measure"
     rows = tuple(dict.fromkeys([*layout.rows, "changes"]))
     scored = _scored(study.aside, measure, frozenset())
-    scored["changes"] = scored["changes"].where(scored["changes"] != "", scored["setting"])
+    scored["changes"] = _told_apart(scored, [*layout.keys, "changes"])
     cells = tabulate(scored, (*rows, column), (*layout.rivals, "changes"), None)
     caption = (
         f"{measure.words}. Trials with other settings than those of profile {study.profile}, or "
@@ -90,6 +90,15 @@ def aside_table(study: Study, at: str) -> Table | None:
     )
     title = f"{layout.title}: with other settings"
     return Table(f"{study.grid}_aside", title, caption, rows, column, cells, measure.digits)
+
+
+def _told_apart(trials: pd.DataFrame, keys: list[str]) -> "pd.Series[str]":
+    """The changes of trials; where that leaves unlike ones in a cell, also what they are."""
+    names = list(dict.fromkeys([*keys, "setting"]))
+    settings = trials[names].drop_duplicates().groupby(keys, dropna=False).size()
+    rivals = trials.join(settings.rename("several"), on=keys)["several"] > 1
+    both = trials["changes"].str.cat(trials["setting"], sep=" ").str.strip()
+    return trials["changes"].mask(rivals | (trials["changes"] == ""), both)
 
 
 def _scored(rounds: pd.DataFrame, measure: Measure, papers: Collection[str]) -> pd.DataFrame:

@@ -76,8 +76,8 @@ def trial(method: str, seed: int, *accuracies: float, **changes: Any) -> pd.Data
     if is_short:
         wanted = {"rounds": len(accuracies), "eval_every": 1, **wanted}
     settings = settings_of(method, identity["grid"], identity["profile"], wanted) | {"seed": seed}
-    if not is_short and accuracies:
-        settings["eval_every"] = -(-settings["rounds"] // len(accuracies))
+    if not is_short:
+        settings["eval_every"] = -(-settings["rounds"] // (len(accuracies) or 3))
     every = 1 if is_short else settings["eval_every"]
     numbers = [min(every * i, settings["rounds"]) for i in range(1, len(accuracies) + 1)]
     key = f"{len(trial.keys):012x}"
