@@ -12,7 +12,7 @@ from fedcome_ray import metrics
 from fedcome_ray.errors import UserError
 from fedcome_ray.trials.provenance import provenance
 
-from . import claims, figures, render, report, results, scores, tables
+from . import claims, figures, found, render, report, results, scores, tables
 from .contents import check_claims, contents_of
 from .report import Section
 from .study import LAYOUTS, Study, open_study
@@ -119,6 +119,10 @@ def _write_claims_and_report(sections: Sequence[Section], request: Request) -> l
         findings = [finding for finding in findings if finding.grid in studies]
         missing = []
     files = _write_tables([*general, claims.as_table(findings)], request)
+    if "md" in request.formats:
+        files.append(request.output / "found.md")
+        groups = found.what_we_found(studies.values(), findings)
+        files[-1].write_text(found.markdown(groups), encoding="utf-8")
     if "csv" in request.formats:
         files.append(request.output / "tables" / "comparisons.csv")
         claims.comparisons(findings).to_csv(files[-1], index=False)
