@@ -7,11 +7,11 @@ the usual figures and a table of accuracies.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from . import claims, figures, tables
+from . import claims, figures, tables, wins
 from .claims import Claim, Finding
 from .figures import Plot
 from .study import Study
-from .tables import Table
+from .tables import Table, TextTable
 
 
 def usual_figures(*own: Plot) -> tuple[Plot, ...]:
@@ -32,7 +32,10 @@ class Contents(NamedTuple):
 
     claims: tuple[Claim, ...] = ()
     figures: tuple[Plot, ...] = usual_figures()
-    tables: tuple[Callable[[Study, str], Table | None], ...] = (tables.accuracy_table,)
+    tables: tuple[Callable[[Study, str], Table | TextTable | None], ...] = (
+        tables.accuracy_table,
+        wins.wins_of,
+    )
     """Given a study and what to compare, a key of `scores.ACCURACY`."""
 
 
@@ -140,7 +143,7 @@ CONTENTS = {
                 claims.sharper,
             ),
         ),
-        figures=usual_figures(figures.CLIENT_ACCURACY),
+        figures=usual_figures(figures.SORTED_ACCURACY, figures.CLIENT_ACCURACY),
         tables=(tables.accuracy_table, tables.fairness_table),
     ),
     "controls": Contents(

@@ -36,6 +36,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "data.num_clients": lambda value: f"{value:,.0f} clients",
     "data.test_split": lambda value: value.replace("_", " "),
     "participation": lambda value: f"{100 * value:g} %",
+    "sampler.ema": lambda value: f"α = {value:g}",
     "sampler.greedy_fraction": lambda value: f"μ = {value:g}",
 }
 

@@ -11,9 +11,10 @@ from mlflow.exceptions import MlflowException
 from fedcome_ray.errors import UserError
 from fedcome_ray.trials.provenance import provenance
 
-from . import claims, figures, render, report, results, scores, tables
+from . import claims, figures, render, report, results, scores, tables, wins
+from .charts import CHARTED
 from .contents import check_claims, contents_of
-from .report import Section
+from .report import Page, Section
 from .study import LAYOUTS, Study, open_study
 from .tables import Table, TextTable
 
@@ -64,7 +65,7 @@ def _in_order(item: tuple[str, str]) -> tuple[int, str]:
 def _section(study: Study, at: str) -> Section:
     contents = contents_of(study.grid)
     drawings = list(figures.draw(study, contents.figures))
-    shown = {*report.CHARTED, *(metric for drawing in drawings for metric in drawing.metrics)}
+    shown = {*CHARTED, *(metric for drawing in drawings for metric in drawing.metrics)}
     return Section(
         study,
         [table for make in contents.tables if (table := make(study, at)) is not None],
@@ -105,25 +106,35 @@ def _write_claims_and_report(sections: Sequence[Section], request: Request) -> l
     """With `all`, a grid that the store does not hold is said to be missing."""
     studies = {section.study.grid: section.study for section in sections}
     findings = check_claims(studies)
-    missing = [grid for grid in LAYOUTS if grid not in studies]
-    general: list[Table | TextTable] = []
+    summary, general, missing = [], [], []
     if request.name == "all":
+        summary = _summary(list(studies.values()), request.at)
         general = [
             tables.datasets_table(studies.values()),
             tables.search_space_table(studies.get("search")),
         ]
+        missing = [grid for grid in LAYOUTS if grid not in studies]
     else:
         findings = [finding for finding in findings if finding.grid in studies]
-        missing = []
-    files = _write_tables([*general, claims.as_table(findings)], request)
+    files = _write_tables([*summary, *general, claims.as_table(findings)], request)
     if "csv" in request.formats:
         files.append(request.output / "tables" / "comparisons.csv")
         claims.comparisons(findings).to_csv(files[-1], index=False)
     if "html" in request.formats:
         name = "report" if request.name == "all" else request.name
         files.append(request.output / f"{name}.html")
-        report.write(files[-1], sections, general, findings, _origin(sections, request), missing)
+        origin = _origin(sections, request)
+        page = Page(sections, summary, general, findings, origin, missing)
+        report.write(files[-1], page)
     return files
+
+
+def _summary(studies: Sequence[Study], at: str) -> list[TextTable]:
+    """What the grids that compare methods say together."""
+    contests = [study for study in studies if wins.wins_of in contents_of(study.grid).tables]
+    title = "Who beats whom, over all grids"
+    table = wins.win_table(contests, scores.ACCURACY[at], "wins", title)
+    return [table] if table and len(contests) > 1 else []
 
 
 def _origin(sections: Sequence[Section], request: Request) -> dict[str, str]:

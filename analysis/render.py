@@ -6,6 +6,7 @@ column's rivals is bold, the runner-up underlined; `[2]` marks a mean over fewer
 
 import html
 import math
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +16,9 @@ from fedcome_ray.methods import PAPER
 
 from . import labels
 from .tables import Table, TextTable
+from .wins import WinTable
+
+TAG = re.compile("<[^>]*>")
 
 
 class Style(NamedTuple):
@@ -40,9 +44,14 @@ def _latex_escape(text: str) -> str:
     return "".join(words.get(sign, sign) for sign in text)
 
 
+def _html_escape(text: str) -> str:
+    """A deviation may stand under its mean where a page is narrow, but is not torn apart."""
+    return html.escape(text.replace("± ", "±\u00a0"))
+
+
 MARKDOWN = Style(lambda text: text.replace("|", r"\|"), "**{}**", "<u>{}</u>")
 LATEX = Style(_latex_escape, r"\textbf{{{}}}", r"\underline{{{}}}")
-HTML = Style(html.escape, "<b>{}</b>", "<u>{}</u>")
+HTML = Style(_html_escape, "<b>{}</b>", "<u>{}</u>")
 
 
 def markdown(table: Table | TextTable) -> str:
@@ -82,6 +91,8 @@ def latex(table: Table | TextTable) -> str:
 
 def csv(table: Table | TextTable) -> str:
     """The cells as they are, for programs."""
+    if isinstance(table, WinTable):
+        return table.counts.to_csv(index=False, lineterminator="\n")
     if isinstance(table, TextTable):
         return table.texts.to_csv(index=False, lineterminator="\n")
     return table.cells.drop(columns="more_is_better").to_csv(index=False, lineterminator="\n")
@@ -89,21 +100,45 @@ def csv(table: Table | TextTable) -> str:
 
 def html_table(table: Table | TextTable) -> str:
     sheet = lay_out(table, HTML)
-
-    def row(cells: list[str], first: str) -> str:
-        tags = [first if i < sheet.num_labels else "td" for i in range(len(cells))]
-        return (
-            "<tr>" + "".join(f"<{t}>{c}</{t}>" for t, c in zip(tags, cells, strict=True)) + "</tr>"
-        )
-
+    shares = _shares(table)
     words, numbers = sheet.header[: sheet.num_labels], sheet.header[sheet.num_labels :]
     head = "".join(f'<th scope="col" class="words">{cell}</th>' for cell in words)
     head += "".join(f'<th scope="col">{cell}</th>' for cell in numbers)
-    body = "".join(
-        f"<tbody>{''.join(row(cells, 'th') for cells in block)}</tbody>" for block in sheet.blocks
-    )
+    body = "".join(_html_block(block, sheet.num_labels, shares) for block in sheet.blocks)
     caption = f"<caption>{html.escape(table.caption)}</caption>"
-    return f"<table>{caption}<thead><tr>{head}</tr></thead>{body}</table>"
+    width = f'style="--letters: {_letters(sheet):g}"'
+    return f"<table {width}>{caption}<thead><tr>{head}</tr></thead>{body}</table>"
+
+
+def _html_block(rows: list[list[str]], num_labels: int, shares: list[list[float]]) -> str:
+    lines = []
+    for place, row in enumerate(rows):
+        line = "".join(f'<th scope="row">{cell}</th>' for cell in row[:num_labels])
+        for column, cell in enumerate(row[num_labels:]):
+            share = shares[place][column] if shares else math.nan
+            shade = "" if math.isnan(share) else f' class="share" style="--share: {share:.2f}"'
+            line += f"<td{shade}>{cell}</td>"
+        lines.append(f"<tr>{line}</tr>")
+    return f"<tbody>{''.join(lines)}</tbody>"
+
+
+def _shares(table: Table | TextTable) -> list[list[float]]:
+    """How deep the cells of a table of wins are coloured, empty for other tables."""
+    if not isinstance(table, WinTable):
+        return []
+    shares = table.counts.pivot(index="method", columns="other", values="share")
+    rows, columns = table.texts.iloc[:, 0], table.texts.columns[1:]
+    return [list(row) for row in shares.reindex(index=rows, columns=columns).to_numpy(float)]
+
+
+def _letters(sheet: Sheet) -> float:
+    """How narrow the table can be, in letters: the longest words of its columns side by side.
+
+    Printing takes letters small enough for all columns.
+    """
+    rows = [sheet.header, *(row for block in sheet.blocks for row in block)]
+    texts = ([html.unescape(TAG.sub("", cell)) for cell in column] for column in zip(*rows, strict=True))
+    return sum(max(len(word) for text in column for word in text.split(" ")) + 1 for column in texts)
 
 
 def lay_out(table: Table | TextTable, style: Style) -> Sheet:
@@ -113,7 +148,7 @@ def lay_out(table: Table | TextTable, style: Style) -> Sheet:
         return Sheet([style.escape(str(name)) for name in table.texts], 1, [rows])
     cells, seeds = table.cells, table.cells["seeds"].max()
     header = [style.escape(labels.name(setting)) for setting in table.rows]
-    columns = list(dict.fromkeys(cells[table.column]))
+    columns = _run_first(cells, table.column)
     parts = {column: _parts(cells[cells[table.column] == column]) for column in columns}
     for column in columns:
         header.append(style.escape(labels.value(table.column, column)))
@@ -128,6 +163,12 @@ def lay_out(table: Table | TextTable, style: Style) -> Sheet:
         is_extra = "method.name" in row and row["method.name"].iloc[0] not in PAPER
         blocks.setdefault(is_extra, []).append(texts)
     return Sheet(header, len(table.rows), [blocks[key] for key in sorted(blocks)])
+
+
+def _run_first(cells: pd.DataFrame, column: str) -> list[Any]:
+    """The columns of a table; those in which nothing was run stand behind."""
+    ran = set(cells.loc[cells["state"] != "not run", column])
+    return sorted(dict.fromkeys(cells[column]), key=lambda value: value not in ran)
 
 
 def _parts(column: pd.DataFrame) -> list[str]:
