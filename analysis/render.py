@@ -106,7 +106,7 @@ def html_table(table: Table | TextTable) -> str:
     head += "".join(f'<th scope="col">{cell}</th>' for cell in numbers)
     body = "".join(_html_block(block, sheet.num_labels, shares) for block in sheet.blocks)
     caption = f"<caption>{html.escape(table.caption)}</caption>"
-    width = f'style="--letters: {_letters(sheet):g}"'
+    width = f'style="--letters: {_letters(sheet)}"'
     return f"<table {width}>{caption}<thead><tr>{head}</tr></thead>{body}</table>"
 
 
@@ -131,14 +131,17 @@ def _shares(table: Table | TextTable) -> list[list[float]]:
     return [list(row) for row in shares.reindex(index=rows, columns=columns).to_numpy(float)]
 
 
-def _letters(sheet: Sheet) -> float:
+def _letters(sheet: Sheet) -> int:
     """How narrow the table can be, in letters: the longest words of its columns side by side.
 
     Printing takes letters small enough for all columns.
     """
     rows = [sheet.header, *(row for block in sheet.blocks for row in block)]
-    texts = ([html.unescape(TAG.sub("", cell)) for cell in column] for column in zip(*rows, strict=True))
-    return sum(max(len(word) for text in column for word in text.split(" ")) + 1 for column in texts)
+    return sum(max(map(_longest_word, column)) + 1 for column in zip(*rows, strict=True))
+
+
+def _longest_word(cell: str) -> int:
+    return max(map(len, html.unescape(TAG.sub("", cell)).split(" ")))
 
 
 def lay_out(table: Table | TextTable, style: Style) -> Sheet:

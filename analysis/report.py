@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,12 +12,22 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from . import claims, render, scores, svg
 from .charts import charts
-from .claims import Finding, Part
 from .figures import Drawing
+from .profiles import scopes
 from .study import Study
 from .tables import Table, TextTable, caption_of
+from .verdicts import Finding, Part
 
-BADGES = {"reproduced": "yes", "not reproduced": "no", "not enough runs": "open"}
+BADGES = {  # how a verdict looks
+    "reproduced": "yes",
+    "holds here": "yes",
+    "leans for": "yes lean",
+    "open": "open",
+    "leans against": "no lean",
+    "fails here": "no",
+    "not reproduced": "no",
+    "not judged": "none",
+}
 TRIAL_COLUMNS = {  # of the list of trials, and what it calls them
     "run_id": "run",
     "grid": "grid",
@@ -64,12 +75,11 @@ def write(path: Path, page: Page) -> None:
         sections=[_section(section, drawn["grids"]) for section in page.sections],
         summary=[_table(table) for table in page.summary],
         general=[_table(table) for table in page.general],
+        scopes=scopes(section.study for section in page.sections),
         findings=page.findings,
         claims=_csv_link("claims", render.csv(claims.as_table(page.findings))),
-        comparisons=_csv_link(
-            "comparisons", claims.comparisons(page.findings).to_csv(index=False)
-        ),
-        verdicts={verdict: _count(page.findings, verdict) for verdict in BADGES},
+        comparisons=_csv_link("comparisons", claims.comparisons(page.findings).to_csv(index=False)),
+        verdicts=Counter(finding.verdict for finding in page.findings),
         badges=BADGES,
         missing=page.missing,
         num_trials=len(trials["rows"]),
@@ -89,12 +99,18 @@ def _section(section: Section, drawn: Mapping[str, Any]) -> dict[str, Any]:
         "profile": section.study.profile,
         "caption": caption_of(section.study),
         "tables": [_table(table) for table in section.tables],
-        "drawings": [
-            {"caption": d.caption, "svg": svg.inline(d.figure, d.name, d.caption), "name": d.name}
-            for d in section.drawings
-        ],
+        "drawings": [_drawing(drawing) for drawing in section.drawings],
         "has_chart": section.study.grid in drawn,
         "other_metrics": section.other_metrics and _table(section.other_metrics),
+    }
+
+
+def _drawing(drawing: Drawing) -> dict[str, str]:
+    return {
+        "name": drawing.name,
+        "caption": drawing.caption,
+        "svg": svg.inline(drawing.figure, drawing.name, drawing.caption),
+        "size": svg.size_of(drawing.figure),
     }
 
 
@@ -122,10 +138,6 @@ def _trials(studies: Sequence[Study]) -> dict[str, Any]:
 def _json(content: Any) -> str:
     """As text within a script element, which `</` would end."""
     return json.dumps(content, allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
-
-
-def _count(findings: Sequence[Finding], verdict: str) -> int:
-    return sum(finding.verdict == verdict for finding in findings)
 
 
 def _interval(part: Part) -> str:

@@ -38,6 +38,8 @@ TRIAL_COLUMNS = [
     "versions",
     "arithmetic",
 ]
+DESCRIPTIONS = ["setting", "changes"]
+"""What `study.select` says about each trial: how it differs from others, and from its profile."""
 NEEDED_METRICS = [metrics.ACCURACY, metrics.SECONDS_ROUND, metrics.SECONDS_EVALUATE]
 NO_ROWS = pd.DataFrame({"run_id": []})
 
@@ -151,7 +153,7 @@ def _trial_rows(client: MlflowClient, run: Run) -> pd.DataFrame:
         "versions": _versions(tags),
         "arithmetic": json.dumps(_prefixed(tags, "fedcome.arithmetic.")),
     }
-    settings = {name: _parse(text) for name, text in run.data.params.items()}
+    settings = {name: parse(text) for name, text in run.data.params.items()}
     history = pd.DataFrame(
         {
             name: pd.Series(
@@ -180,7 +182,7 @@ def _prefixed(tags: Mapping[str, str], prefix: str) -> dict[str, str]:
     return {n.removeprefix(prefix): v for n, v in sorted(tags.items()) if n.startswith(prefix)}
 
 
-def _parse(text: str) -> Any:
+def parse(text: str) -> Any:
     """A parameter as the value it was before MLflow made it a string; lists stay text."""
     try:
         value = json.loads(text)

@@ -18,6 +18,7 @@ USELESS = re.compile(
 )
 PLACES = re.compile(r' (?:d|x|y)="[^"]*"')
 DECIMALS = re.compile(r"(\.\d)\d+")
+POINTS_PER_INCH = 72  # matplotlib's own in an SVG
 PIXELS_PER_INCH = 125  # of a page as wide as ours: the words are as large as those around
 
 
@@ -33,15 +34,19 @@ def inline(figure: Figure, name: str, words: str) -> str:
     return re.sub("<svg.*?>", lambda _: _opening(figure, words), text, count=1).strip()
 
 
+def size_of(figure: Figure) -> str:
+    """As CSS: a page that knows it need not draw what is out of sight, and never shifts."""
+    width, height = figure.get_size_inches()
+    return f"width: {PIXELS_PER_INCH * width:.0f}px; aspect-ratio: {width:g} / {height:g}"
+
+
 def _shorten(places: re.Match[str]) -> str:
     """A tenth of a point cannot be seen, and most of a figure is places."""
     return DECIMALS.sub(r"\1", places[0])
 
 
 def _opening(figure: Figure, words: str) -> str:
-    """With its size, so that nothing moves; 72 points to an inch are matplotlib's own."""
     width, height = figure.get_size_inches()
-    box = f"0 0 {72 * width:g} {72 * height:g}"
-    size = f'width="{PIXELS_PER_INCH * width:.0f}" height="{PIXELS_PER_INCH * height:.0f}"'
     label = html.escape(words, quote=True)
-    return f'<svg viewBox="{box}" {size} role="img" aria-label="{label}">'
+    box = f"0 0 {POINTS_PER_INCH * width:g} {POINTS_PER_INCH * height:g}"
+    return f'<svg viewBox="{box}" role="img" aria-label="{label}">'

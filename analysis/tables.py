@@ -228,8 +228,10 @@ def caption_of(study: Study) -> str:
         f"{len(finished)} of {len(trials)} trials finished",
         *(f"{count} {state}" for state, count in states.items()),
     ]
-    if study.left_out:
-        parts.append(f"{study.left_out} with other settings left out")
+    if study.changes:
+        parts.insert(1, f"with {study.changes}")
+    if aside := study.aside["run_id"].nunique():
+        parts.append(f"{aside} with other settings set aside")
     if study.other_profiles:
         parts.append(f"not shown: profile {', '.join(study.other_profiles)}")
     parts += cautions([[found] for text in finished["arithmetic"] if (found := json.loads(text))])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.study import Study, select
+from analysis.study import LAYOUTS, Study, select
 from fedcome_ray.experiments import grid as grids
 from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial
@@ -19,14 +19,16 @@ SIZES = {"num_train": 500, "num_test": 100}
 
 
 def studies(seeds: int = 3, rounds: int = 100, profile: str = "paper") -> list[Study]:
-    """One study for each grid of the project."""
-    return [study(name, seeds, rounds, profile) for name in grids.grid_names()]
+    """One study for each grid of the project, `rounds` rounds of each trial being recorded."""
+    return [study(name, seeds, rounds, profile) for name in LAYOUTS]
 
 
 def study(grid: str, seeds: int = 3, rounds: int = 100, profile: str = "paper") -> Study:
     trials = list(_trials(grid, seeds, profile))
     frame = pd.concat([_rows(trial, grid, rounds, profile) for trial in trials], ignore_index=True)
-    return _with_tables(select(frame))
+    study = _with_tables(select(frame))
+    papers = study.frame["run_id"] if profile == "paper" else ()
+    return study._replace(papers=frozenset(papers))
 
 
 def _trials(grid: str, seeds: int, profile: str) -> Iterator[Trial]:
@@ -38,27 +40,32 @@ def _trials(grid: str, seeds: int, profile: str) -> Iterator[Trial]:
 
 def _rows(trial: Trial, grid: str, rounds: int, profile: str) -> pd.DataFrame:
     number = next(_rows.numbers)
-    random = np.random.default_rng(number)
-    done = np.arange(rounds + 1)
-    method = trial.method.name
-    end = 0.7 + GAINS.get(method, 0.0) + random.normal(0, 0.005)
-    accuracy = 0.1 + (end - 0.1) * (1 - np.exp(-done / 15)) + random.normal(0, 0.01, rounds + 1)
+    every = max(1, trial.rounds // rounds)
+    done = np.arange(0, trial.rounds + 1, every)
+    metrics = _metrics(trial.method.name, done / trial.rounds, np.random.default_rng(number))
+    settings = flatten(trial.model_dump(mode="json")) | {"eval_every": every}
+    identity = IDENTITY | {"grid": grid, "profile": profile, "trial_key": f"{number:012x}"}
+    rows = pd.DataFrame({"round": done, **metrics})
+    return rows.assign(**identity, run_id=f"{number:032x}", **_plain(settings))
+
+
+def _metrics(method: str, progress: Any, random: np.random.Generator) -> dict[str, Any]:
+    num = len(progress)
+    gain = 0.6 + GAINS.get(method, 0.0) + random.normal(0, 0.005)
+    accuracy = 0.1 + gain * (1 - np.exp(-7 * progress)) + random.normal(0, 0.01, num)
     metrics = {
         "accuracy/test": accuracy,
         "accuracy/worst_decile": accuracy * 0.8,
         "accuracy/client_std": 0.2 - accuracy / 8,
         "loss/test": 2.3 - 2 * accuracy,
-        "conflicts/opposed": random.poisson(3, rounds + 1).astype(float),
+        "conflicts/opposed": random.poisson(3, num).astype(float),
         **{f"seconds/{phase}": 0.1 for phase in ("sample", "train", "aggregate", "evaluate")},
         "seconds/round": 0.4,
     }
     if method == "fedcome":
-        metrics |= {"conflicts/before": 40.0 * np.exp(-done / 50), "conflicts/after": 0.0}
-        metrics |= {"server/step_ratio": 1.2 + random.normal(0, 0.02, rounds + 1)}
-    settings = flatten(trial.model_dump(mode="json")) | {"rounds": rounds, "eval_every": 1}
-    identity = IDENTITY | {"grid": grid, "profile": profile, "trial_key": f"{number:012x}"}
-    rows = pd.DataFrame({"round": done, **metrics})
-    return rows.assign(**identity, run_id=f"{number:032x}", **_plain(settings))
+        metrics |= {"conflicts/before": 40 * np.exp(-2 * progress), "conflicts/after": 0.0}
+        metrics |= {"server/step_ratio": 1.2 + random.normal(0, 0.02, num)}
+    return metrics
 
 
 _rows.numbers = count()  # type: ignore[attr-defined]
