@@ -63,7 +63,7 @@ def _points(own: pd.DataFrame, rounds: dict[tuple[int, ...], int]) -> dict[str, 
     """One seed has no deviation."""
     chosen = np.unique(np.linspace(0, len(own) - 1, MOST_POINTS).round().astype(int))
     seeds, own = int(own["seeds"].max()), own.iloc[chosen]
-    numbers = tuple(int(number) + 1 for number in own["round"])
+    numbers = tuple(int(number) for number in own["round"])
     return {
         "seeds": seeds,
         "rounds": rounds.setdefault(numbers, len(rounds)),

@@ -8,15 +8,18 @@ from typing import NamedTuple
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
+from fedcome_ray import metrics
 from fedcome_ray.errors import UserError
 from fedcome_ray.trials.provenance import provenance
 
 from . import claims, figures, render, report, results, scores, tables, wins
 from .charts import CHARTED
 from .contents import check_claims, contents_of
+from .papers import papers_own_table
 from .report import Page, Section
 from .study import LAYOUTS, Study, open_study
 from .tables import Table, TextTable
+from .wins import WinTable
 
 WRITERS = {"md": render.markdown, "csv": render.csv, "tex": render.latex}
 
@@ -64,14 +67,13 @@ def _in_order(item: tuple[str, str]) -> tuple[int, str]:
 
 def _section(study: Study, at: str) -> Section:
     contents = contents_of(study.grid)
+    makers = [*contents.tables, tables.aside_table]
     drawings = list(figures.draw(study, contents.figures))
     shown = {*CHARTED, *(metric for drawing in drawings for metric in drawing.metrics)}
-    return Section(
-        study,
-        [table for make in contents.tables if (table := make(study, at)) is not None],
-        drawings,
-        tables.other_metrics_table(study, shown),
-    )
+    shown.add(metrics.ACCURACY_TAIL)  # in the table
+    made = [table for make in makers if (table := make(study, at)) is not None]
+    paper = next((papers_own_table(study, own) for own in made if isinstance(own, Table)), None)
+    return Section(study, made, drawings, tables.other_metrics_table(study, shown), paper)
 
 
 def _write_tables(found: Sequence[Table | TextTable], request: Request) -> list[Path]:
@@ -108,7 +110,7 @@ def _write_claims_and_report(sections: Sequence[Section], request: Request) -> l
     findings = check_claims(studies)
     summary, general, missing = [], [], []
     if request.name == "all":
-        summary = _summary(list(studies.values()), request.at)
+        summary = _summary(sections)
         general = [
             tables.datasets_table(studies.values()),
             tables.search_space_table(studies.get("search")),
@@ -129,11 +131,14 @@ def _write_claims_and_report(sections: Sequence[Section], request: Request) -> l
     return files
 
 
-def _summary(studies: Sequence[Study], at: str) -> list[TextTable]:
+def _summary(sections: Sequence[Section]) -> list[TextTable]:
     """What the grids that compare methods say together."""
-    contests = [study for study in studies if wins.wins_of in contents_of(study.grid).tables]
-    title = "Who beats whom, over all grids"
-    table = wins.win_table(contests, scores.ACCURACY[at], "wins", title)
+    contests = [
+        section.study
+        for section in sections
+        if any(isinstance(table, WinTable) for table in section.tables)
+    ]
+    table = wins.win_table(contests, "wins", "Who beats whom, over all grids")
     return [table] if table and len(contests) > 1 else []
 
 

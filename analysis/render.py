@@ -1,7 +1,8 @@
 """Tables as Markdown, CSV, LaTeX and HTML.
 
-Every column of a table is written as up to three: ours, the paper's, the difference. The best of a
-column's rivals is bold, the runner-up underlined; `[2]` marks a mean over fewer seeds than others.
+Every column of a table is written as up to four: ours, the tail of ours, the paper's, the
+difference. The best of a column's rivals is bold, the runner-up underlined; `[2]` marks a mean over
+fewer seeds than others, `(10 rounds)` trials of another length.
 """
 
 import html
@@ -95,7 +96,8 @@ def csv(table: Table | TextTable) -> str:
         return table.counts.to_csv(index=False, lineterminator="\n")
     if isinstance(table, TextTable):
         return table.texts.to_csv(index=False, lineterminator="\n")
-    return table.cells.drop(columns="more_is_better").to_csv(index=False, lineterminator="\n")
+    hidden = ["more_is_better", "is_papers", "length"]
+    return table.cells.drop(columns=hidden).to_csv(index=False, lineterminator="\n")
 
 
 def html_table(table: Table | TextTable) -> str:
@@ -176,7 +178,7 @@ def _run_first(cells: pd.DataFrame, column: str) -> list[Any]:
 
 def _parts(column: pd.DataFrame) -> list[str]:
     """What stands beside our number, where there is any of it in the column."""
-    names = {"paper": "paper", "difference": "Δ"}
+    names = {"tail": "tail", "paper": "paper", "difference": "Δ"}
     return [text for name, text in names.items() if column[name].notna().any()]
 
 
@@ -186,8 +188,10 @@ def _cell(
     if cell is None:
         return ["not run", *[""] * len(parts)]
     texts = [_ours(cell, seeds, digits, style)]
+    if "tail" in parts:
+        texts.append(style.escape(plus_minus(cell["tail"], cell["tail_std"], digits)))
     if "paper" in parts:
-        texts.append(style.escape(_plus_minus(cell["paper"], cell["paper_std"], digits)))
+        texts.append(style.escape(plus_minus(cell["paper"], cell["paper_std"], digits)))
     if "Δ" in parts:
         signed = f"{cell['difference']:+.{digits}f}".replace("-", "−")
         texts.append("" if pd.isna(cell["difference"]) else style.escape(signed))
@@ -199,13 +203,14 @@ def _ours(cell: "pd.Series[Any]", seeds: int, digits: int, style: Style) -> str:
         return str(cell["state"])
     if pd.isna(cell["mean"]):
         return "NaN"
-    text = style.escape(_plus_minus(cell["mean"], cell["std"], digits))
+    text = style.escape(plus_minus(cell["mean"], cell["std"], digits))
     if cell["rank"] <= 2:
         text = (style.bold if cell["rank"] == 1 else style.underline).format(text)
-    return text + (f" [{cell['seeds']}]" if cell["seeds"] < seeds else "")
+    few = f" [{cell['seeds']}]" if cell["seeds"] < seeds else ""
+    return text + few + (f" ({cell['length']})" if cell["length"] else "")
 
 
-def _plus_minus(mean: float, std: float, digits: int) -> str:
+def plus_minus(mean: float, std: float, digits: int) -> str:
     if math.isnan(mean):
         return ""
     return f"{mean:.{digits}f}" + ("" if math.isnan(std) else f" ± {std:.{digits}f}")

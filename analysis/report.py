@@ -48,6 +48,7 @@ class Section(NamedTuple):
     tables: Sequence[Table | TextTable]
     drawings: Sequence[Drawing]
     other_metrics: TextTable | None
+    paper: TextTable | None  # the paper's own, where it is not beside ours
 
 
 class Page(NamedTuple):
@@ -79,7 +80,7 @@ def write(path: Path, page: Page) -> None:
         findings=page.findings,
         claims=_csv_link("claims", render.csv(claims.as_table(page.findings))),
         comparisons=_csv_link("comparisons", claims.comparisons(page.findings).to_csv(index=False)),
-        verdicts=Counter(finding.verdict for finding in page.findings),
+        verdicts=_verdicts(page.findings),
         badges=BADGES,
         missing=page.missing,
         num_trials=len(trials["rows"]),
@@ -102,6 +103,7 @@ def _section(section: Section, drawn: Mapping[str, Any]) -> dict[str, Any]:
         "drawings": [_drawing(drawing) for drawing in section.drawings],
         "has_chart": section.study.grid in drawn,
         "other_metrics": section.other_metrics and _table(section.other_metrics),
+        "paper": section.paper and _table(section.paper),
     }
 
 
@@ -138,6 +140,12 @@ def _trials(studies: Sequence[Study]) -> dict[str, Any]:
 def _json(content: Any) -> str:
     """As text within a script element, which `</` would end."""
     return json.dumps(content, allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
+
+
+def _verdicts(findings: Sequence[Finding]) -> dict[str, int]:
+    """How often each was found, the best first."""
+    counts = Counter(finding.verdict for finding in findings)
+    return {verdict: counts[verdict] for verdict in BADGES if verdict in counts}
 
 
 def _interval(part: Part) -> str:

@@ -69,7 +69,7 @@ def tail(frame: pd.DataFrame) -> "pd.Series[float]":
 
     NaN if one of them is: a trial that diverged does not become better by it.
     """
-    final = _accuracy(frame[frame["round"] + 1 > 0.9 * frame["rounds"]]).groupby("run_id")
+    final = _accuracy(frame[10 * frame["round"] > 9 * frame["rounds"]]).groupby("run_id")
     return final.mean().where(final.count() == final.size())
 
 
@@ -82,7 +82,7 @@ ACCURACY = {
 
 def seconds_per_round(frame: pd.DataFrame) -> "pd.Series[float]":
     """Without evaluation, which visits every client, and without the first round's compilation."""
-    warm = frame[frame["round"] > 0]
+    warm = frame[frame["round"] > 1]
     cost = warm[metrics.SECONDS_ROUND] - warm[metrics.SECONDS_EVALUATE].fillna(0.0)
     return cost.groupby(warm["run_id"]).median()
 
@@ -96,7 +96,7 @@ def rounds_to(frame: pd.DataFrame, target: "float | pd.Series[float]") -> "pd.Se
     A mean may round to a little more than what it is a mean of.
     """
     reached = frame[100 * frame[metrics.ACCURACY] >= target - 1e-9]
-    first = reached.groupby("run_id")["round"].min() + 1
+    first = reached.groupby("run_id")["round"].min()
     return first.reindex(frame["run_id"].unique())
 
 
@@ -157,7 +157,7 @@ def share_of_clients_up(losses: pd.DataFrame) -> float:
 
 def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     """The rounds with an evaluation, by the settings: a NaN in one of them is a result."""
-    number = frame["round"] + 1
+    number = frame["round"]
     return frame[(number % frame["eval_every"] == 0) | (number == frame["rounds"])]
 
 

@@ -1,6 +1,6 @@
 """Who beats whom: for each pair of methods, how often one ends ahead of the other.
 
-Two methods meet where both have a finished trial of the same cell, seed and length; what was not
+What is compared is the mean accuracy over the last tenth of the rounds, as in the claims. Two methods meet where both have a finished trial of the same cell, seed and length; what was not
 run is not counted. Equal accuracies are a tie, which is half a win for each. A trial that diverged
 loses to one that did not.
 """
@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from . import labels, scores
-from .scores import Measure
 from .study import Study
 from .tables import TextTable
 
@@ -20,9 +19,10 @@ ALL = "all others"
 NO_SCORES = pd.DataFrame(columns=["trial_key", "cell", "seed", "rounds", "method.name", "value"])
 CAPTION = (
     "How often the method of the row is ahead of the method of the column, over cells of the table "
-    "and seeds: share of wins, then wins–losses, and –ties if there are any. A tie is half a win; "
-    "only trials of the same cell, seed and length meet. Seeds of a cell and cells of a grid have "
-    "much in common, so this describes what was run and is no test."
+    "and seeds: share of wins, then wins–losses, and –ties if there are any. Compared is the mean "
+    "over the last tenth of the rounds; a tie is half a win; only trials of the same cell, seed "
+    "and length meet. Seeds of a cell and cells of a grid have much in common, so this describes "
+    "what was run and is no test."
 )
 
 
@@ -34,14 +34,13 @@ class WinTable(TextTable):
     """A row for each pair: method, other, won, lost, tied, share."""
 
 
-def wins_of(study: Study, at: str) -> WinTable | None:
-    name, title = f"{study.grid}_wins", "Who beats whom"
-    return win_table([study], scores.ACCURACY[at], name, title)
+def wins_of(study: Study, _at: str) -> WinTable | None:
+    return win_table([study], f"{study.grid}_wins", "Who beats whom")
 
 
-def win_table(studies: Sequence[Study], measure: Measure, name: str, title: str) -> WinTable | None:
+def win_table(studies: Sequence[Study], name: str, title: str) -> WinTable | None:
     """None unless three methods have met: two are compared by their table."""
-    counts = count(_meetings(studies, measure))
+    counts = count(_meetings(studies))
     if counts["method"].nunique() < 3:
         return None
     total = counts.groupby("method", sort=False)[["won", "lost", "tied"]].sum().reset_index()
@@ -69,12 +68,12 @@ def count(meetings: pd.DataFrame) -> pd.DataFrame:
     return counts.assign(share=_share(counts))
 
 
-def _meetings(studies: Iterable[Study], measure: Measure) -> pd.DataFrame:
+def _meetings(studies: Iterable[Study]) -> pd.DataFrame:
     """Scores of methods in columns, with a row for each cell, seed and length.
 
     A trial that several grids share is counted once.
     """
-    contests = [_contest(study, measure) for study in studies if _compares(study)]
+    contests = [_contest(study) for study in studies if _compares(study)]
     scored = pd.concat(contests or [NO_SCORES]).drop_duplicates("trial_key")
     methods = sorted(scored["method.name"].unique(), key=lambda m: labels.order("method.name", m))
     table = scored.pivot_table("value", ["cell", "seed", "rounds"], "method.name", aggfunc="last")
@@ -85,10 +84,9 @@ def _compares(study: Study) -> bool:
     return study.layout.curve == ["method.name"]
 
 
-def _contest(study: Study, measure: Measure) -> pd.DataFrame:
-    scored = scores.score(study.finished, measure)
-    sign = 1.0 if measure.more_is_better else -1.0
-    value = (sign * scored["value"]).astype(float).round(10).fillna(-np.inf)
+def _contest(study: Study) -> pd.DataFrame:
+    scored = scores.score(study.finished, scores.ACCURACY["tail"])
+    value = scored["value"].astype(float).round(10).fillna(-np.inf)
     rows = [row for _, row in scored.iterrows()]
     cells = [f"{study.grid}: {labels.join(study.layout.rivals, row)}" for row in rows]
     return scored.assign(value=value, cell=cells)[list(NO_SCORES)]
