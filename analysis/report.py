@@ -144,7 +144,7 @@ def _json(content: Any) -> str:
 
 def _verdicts(findings: Sequence[Finding]) -> dict[str, int]:
     """How often each was found, the best first."""
-    counts = Counter(finding.verdict for finding in findings)
+    counts = Counter[str](finding.verdict for finding in findings)
     return {verdict: counts[verdict] for verdict in BADGES if verdict in counts}
 
 

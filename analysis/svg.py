@@ -37,7 +37,7 @@ def inline(figure: Figure, name: str, words: str) -> str:
 def size_of(figure: Figure) -> str:
     """As CSS: a page that knows it need not draw what is out of sight, and never shifts."""
     width, height = figure.get_size_inches()
-    return f"width: {PIXELS_PER_INCH * width:.0f}px; aspect-ratio: {width:g} / {height:g}"
+    return f"--width: {PIXELS_PER_INCH * width:.0f}px; aspect-ratio: {width:g} / {height:g}"
 
 
 def _shorten(places: re.Match[str]) -> str:

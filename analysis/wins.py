@@ -1,8 +1,9 @@
 """Who beats whom: for each pair of methods, how often one ends ahead of the other.
 
-What is compared is the mean accuracy over the last tenth of the rounds, as in the claims. Two methods meet where both have a finished trial of the same cell, seed and length; what was not
-run is not counted. Equal accuracies are a tie, which is half a win for each. A trial that diverged
-loses to one that did not.
+What is compared is the mean accuracy over the last tenth of the rounds, as in the claims. Two
+methods meet where both have a finished trial of the same cell, seed and length; what was not run is
+not counted. Equal accuracies are a tie, which is half a win for each. A trial that diverged loses
+to one that did not.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ ALL = "all others"
 NO_SCORES = pd.DataFrame(columns=["trial_key", "cell", "seed", "rounds", "method.name", "value"])
 CAPTION = (
     "How often the method of the row is ahead of the method of the column, over cells of the table "
-    "and seeds: share of wins, then wins–losses, and –ties if there are any. Compared is the mean "
+    "and seeds: share of wins, then wins:losses, and :ties if there are any. Compared is the mean "
     "over the last tenth of the rounds; a tie is half a win; only trials of the same cell, seed "
     "and length meet. Seeds of a cell and cells of a grid have much in common, so this describes "
     "what was run and is no test."
@@ -103,4 +104,4 @@ def _text(counts: pd.DataFrame, method: str, other: str) -> str:
         return "" if method == other else "–"
     own = found.iloc[0]
     results = [own["won"], own["lost"], *([own["tied"]] if own["tied"] else [])]
-    return f"{100 * own['share']:.0f} % ({'–'.join(str(n) for n in results)})"
+    return f"{100 * own['share']:.0f} % ({':'.join(str(n) for n in results)})"
