@@ -6,6 +6,7 @@ paper's methods must all be there, and a pair that is not has a comparison witho
 keeps a claim from holding.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import combinations, permutations
 from typing import Any
@@ -21,6 +22,8 @@ from .tables import TextTable
 from .verdicts import Comparison, Finding
 
 Compare = Callable[[Study], Iterator[Comparison]]
+Trials = list[dict[str, Any]]
+"""Finished trials with their settings, of those that they have, and a `value` to compare."""
 
 MARGIN = 2.0
 """Points within which accuracies are alike. The paper calls a gap of 0.95 comparable and a range of
@@ -39,7 +42,7 @@ DATA_AND_SAMPLER = (*DATA, "sampler.")
 
 
 def paired(
-    scored: pd.DataFrame,
+    trials: Trials,
     better: Mapping[str, Any],
     worse: Mapping[str, Any],
     where: str,
@@ -51,25 +54,36 @@ def paired(
     seed the longest, then the newest counts. A diverged trial keeps its NaN, which decides nothing
     and stays visible.
     """
-    finished = scored[scored["status"] == "FINISHED"]
-    ours, theirs = (_with(finished, own) for own in (better, worse))
-    same = ["seed", "rounds", *(s for s in scores.settings(scored) if s.startswith(alike))]
-    pairs = ours.merge(theirs, on=same, suffixes=("", "/other"))
-    pairs = pairs.sort_values(["rounds", "launch"]).drop_duplicates("seed", keep="last")
-    pairs = pairs.set_index("seed").sort_index()
-    differences = pairs["value"] - pairs["value/other"]
-    return Comparison(where, differences, [*pairs["run_id"], *pairs["run_id/other"]])
+    theirs = {_alike(own, alike): own for own in _by_age(_with(trials, worse))}
+    pairs = {
+        own["seed"]: (own, theirs[_alike(own, alike)])
+        for own in _by_age(_with(trials, better))
+        if _alike(own, alike) in theirs
+    }
+    seeds = sorted(pairs)
+    differences = [pairs[seed][0]["value"] - pairs[seed][1]["value"] for seed in seeds]
+    runs = [pairs[seed][side]["run_id"] for side in (0, 1) for seed in seeds]
+    return Comparison(where, pd.Series(differences, index=seeds, dtype=float), runs)
+
+
+def _alike(trial: Mapping[str, Any], prefixes: tuple[str, ...]) -> tuple[Any, ...]:
+    same = sorted((name, value) for name, value in trial.items() if name.startswith(prefixes))
+    return trial["seed"], trial["rounds"], *same
+
+
+def _by_age(trials: Trials) -> Trials:
+    return sorted(trials, key=lambda own: (own["rounds"], own["launch"]))
 
 
 def ahead(leaders: Iterable[str], rest: Iterable[str], *cell: str) -> Compare:
     """Each of `leaders` is ahead of each of the `rest` in every cell, told by its settings."""
 
     def compare(study: Study) -> Iterator[Comparison]:
-        scored = _accuracy(study)
+        trials = _accuracy(study)
         for here in _cells(study, cell):
             for leader in leaders:
                 for other in rest:
-                    yield _lead(scored, leader, other, here)
+                    yield _lead(trials, leader, other, here)
 
     return compare
 
@@ -83,10 +97,10 @@ def comparable(method: str, other: str, *cell: str) -> Compare:
     """Two methods are within `MARGIN` of each other: two one-sided tests."""
 
     def compare(study: Study) -> Iterator[Comparison]:
-        scored = _accuracy(study)
+        trials = _accuracy(study)
         for here in _cells(study, cell):
             for one, two in permutations((method, other)):
-                lead = _lead(scored, one, two, here)
+                lead = _lead(trials, one, two, here)
                 yield lead._replace(
                     where=f"{MARGIN:g} − ({lead.where})", differences=MARGIN - lead.differences
                 )
@@ -98,35 +112,37 @@ def lead_grows(method: str, other: str, setting: str) -> Compare:
     """The lead of one method over another is larger at the smallest value than at the largest."""
 
     def compare(study: Study) -> Iterator[Comparison]:
-        scored = _accuracy(study)
+        trials = _accuracy(study)
         cells = _cells(study, [setting])
         if len(cells) > 1:
-            leads = [_lead(scored, method, other, here) for here in (cells[0], cells[-1])]
+            leads = [_lead(trials, method, other, here) for here in (cells[0], cells[-1])]
             yield _difference(leads[:1], leads[1:], " − ".join(f"({own.where})" for own in leads))
 
     return compare
 
 
 def sampler_gain(study: Study) -> Iterator[Comparison]:
+    trials = _accuracy(study)
     for here in _cells(study, ["participation"]):
         for method in PAPER:
-            yield _gain(study, method, here["participation"])
+            yield _gain(trials, method, here["participation"])
 
 
 def gain_shrinks(study: Study) -> Iterator[Comparison]:
     shares = [here["participation"] for here in _cells(study, ["participation"])]
-    few = [_gain(study, "fedcome", share) for share in shares if share <= FEW]
-    many = [_gain(study, "fedcome", share) for share in shares if share > FEW]
+    trials = _accuracy(study)
+    few = [_gain(trials, "fedcome", share) for share in shares if share <= FEW]
+    many = [_gain(trials, "fedcome", share) for share in shares if share > FEW]
     if few and many:
         words = (f"with up to {labels.value('participation', FEW)}", "with more clients")
         yield _difference(few, many, f"FedCOME's gain {' − '.join(words)}")
 
 
-def _gain(study: Study, method: str, share: float) -> Comparison:
+def _gain(trials: Trials, method: str, share: float) -> Comparison:
     here = {"method.name": method, "participation": share}
     similar, random = ({**here, "sampler.name": name} for name in ("similarity", "random"))
     where = f"{_name(method)}, {labels.value('participation', share)}"
-    return paired(_accuracy(study), similar, random, where)
+    return paired(trials, similar, random, where)
 
 
 def sooner(method: str, others: Iterable[str]) -> Compare:
@@ -144,30 +160,31 @@ def sooner(method: str, others: Iterable[str]) -> Compare:
     return compare
 
 
-def _arrivals(study: Study, here: Mapping[str, Any]) -> pd.DataFrame:
+def _arrivals(study: Study, here: Mapping[str, Any]) -> Trials:
     """Trials with the round in which they first have what FedAvg ends with, seed by seed.
 
     One that never has counts as arriving one round after its end.
     """
     trials = _with(_accuracy(study), here)
-    fedavg = _with(trials, {"method.name": "fedavg"}).drop_duplicates("seed", keep="last")
-    targets = trials["seed"].map(fedavg.set_index("seed")["value"])
-    rounds = _with(study.finished, here)
-    target = rounds["run_id"].map(targets.set_axis(trials["run_id"]))
-    arrival = scores.rounds_to(rounds, target)
-    late = trials["rounds"] + 1
-    arrived = trials["run_id"].map(arrival).fillna(late)
-    return trials.assign(value=arrived.where(targets.notna()))
+    targets = {own["seed"]: own["value"] for own in _with(trials, {"method.name": "fedavg"})}
+    rounds = study.finished
+    arrival = scores.rounds_to(rounds, rounds["seed"].map(targets)).dropna()
+
+    def rounds_needed(own: Mapping[str, Any]) -> float:
+        has_target = not math.isnan(targets.get(own["seed"], math.nan))
+        return float(arrival.get(own["run_id"], own["rounds"] + 1)) if has_target else math.nan
+
+    return [{**own, "value": rounds_needed(own)} for own in trials]
 
 
 def stable(study: Study) -> Iterator[Comparison]:
     """Any two of the cells that the paper calls stable are within `MARGIN` of each other."""
-    scored = _accuracy(study)
+    trials = _accuracy(study)
     cells = _cells(study, ["sampler.ema", "sampler.greedy_fraction"])
     for one, two in combinations(cells, 2):
         for above, below in permutations((one, two)):
             where = f"{MARGIN:g} − ({_cell_name(above)} − {_cell_name(below)})"
-            pair = paired(scored, above, below, where)
+            pair = paired(trials, above, below, where)
             yield pair._replace(differences=MARGIN - pair.differences)
 
 
@@ -178,8 +195,9 @@ def falls(*, at_every_step: bool, **wanted: Any) -> Compare:
     def compare(study: Study) -> Iterator[Comparison]:
         rises = _with(_rises(study, at_every_step=at_every_step), here)
         what = "steps" if at_every_step else "clients"
-        values = -rises.set_index("seed")["value"]
-        yield Comparison(f"− share of {what} that go up, %", values, list(rises["run_id"]))
+        values = pd.Series({own["seed"]: -own["value"] for own in rises}, dtype=float)
+        runs = [own["run_id"] for own in rises]
+        yield Comparison(f"− share of {what} that go up, %", values, runs)
 
     return compare
 
@@ -194,7 +212,7 @@ def smoother_with_sampler(study: Study) -> Iterator[Comparison]:
             yield paired(rises, random, similar, where)
 
 
-def _rises(study: Study, *, at_every_step: bool) -> pd.DataFrame:
+def _rises(study: Study, *, at_every_step: bool) -> Trials:
     """Trials with the share of their clients' losses that went up, in %."""
     share = scores.share_of_steps_up if at_every_step else scores.share_of_clients_up
     metric = scores.loss_metric(study.clients)
@@ -202,20 +220,18 @@ def _rises(study: Study, *, at_every_step: bool) -> pd.DataFrame:
         run_id: 100 * share(scores.client_losses(own, metric))
         for run_id, own in study.clients.groupby("run_id")
     }
-    trials = scores.trials(study.finished)
-    return trials.assign(value=trials["run_id"].map(values)).dropna(subset="value")
+    return [own for own in _valued(study, values) if not math.isnan(own["value"])]
 
 
 def sharper(study: Study) -> Iterator[Comparison]:
-    trials = scores.trials(study.frame)
-    trials["value"] = trials["run_id"].map(scores.fairness(study.clients)["std"])
+    trials = _valued(study, scores.fairness(study.clients)["std"])
     for here in _cells(study, ["data.dataset", "data.test_split"]):
         fedfv, fedcome = ({"method.name": name, **here} for name in ("fedfv", "fedcome"))
         yield paired(trials, fedfv, fedcome, f"{_cell_name(here)}: std of FedFV − FedCOME")
 
 
 def no_conflict_left(study: Study) -> Iterator[Comparison]:
-    own = _with(study.finished, {"method.name": "fedcome"})
+    own = study.finished[study.finished["method.name"] == "fedcome"]
     if metrics.CONFLICTS_AFTER in own:
         own = own.dropna(subset=metrics.CONFLICTS_AFTER)
         most = own.groupby("seed")[metrics.CONFLICTS_AFTER].max()
@@ -227,22 +243,22 @@ def beats_longer_steps(study: Study) -> Iterator[Comparison]:
 
     So the rate of a seed is chosen without a look at that seed's accuracy.
     """
-    scored = _accuracy(study)
-    fedavg = _with(scored, {"method.name": "fedavg"}).dropna(subset="value")
-    tuned = [
-        fedavg[(fedavg["seed"] == seed) & (fedavg["method.server_lr"] == rate)]
-        for seed, rate in best_on_other_seeds(fedavg, "method.server_lr").items()
-    ]
-    fedcome = _with(scored, PLAIN_FEDCOME)
-    together = pd.concat([fedcome, *tuned])
+    trials = _accuracy(study)
+    fedavg = _with(trials, {"method.name": "fedavg"})
+    rates = best_on_other_seeds(fedavg, "method.server_lr")
+    tuned = [own for own in fedavg if own["method.server_lr"] == rates.get(own["seed"])]
     where = "FedCOME − FedAvg with the server rate that is best on the other seeds"
     ours, theirs = ({"method.name": name} for name in ("fedcome", "fedavg"))
-    yield paired(together, ours, theirs, where, DATA_AND_SAMPLER)
+    both = [*_with(trials, PLAIN_FEDCOME), *tuned]
+    yield paired(both, ours, theirs, where, DATA_AND_SAMPLER)
 
 
-def best_on_other_seeds(scored: pd.DataFrame, setting: str) -> dict[Any, Any]:
+def best_on_other_seeds(trials: Trials, setting: str) -> dict[Any, Any]:
     """For each seed the value of a setting with the best mean over all other seeds."""
-    table = scored.pivot_table(index="seed", columns=setting, values="value").dropna()
+    if not trials:
+        return {}
+    values = pd.DataFrame(trials).pivot_table(index="seed", columns=setting, values="value")
+    table = values.dropna()
     return {seed: table.drop(index=seed).mean().idxmax() for seed in table.index if len(table) > 1}
 
 
@@ -253,9 +269,9 @@ def beats_at_equal_length(study: Study) -> Iterator[Comparison]:
     yield paired(_accuracy(study), cut, rival, where, DATA_AND_SAMPLER)
 
 
-def _lead(scored: pd.DataFrame, method: str, other: str, here: Mapping[str, Any]) -> Comparison:
+def _lead(trials: Trials, method: str, other: str, here: Mapping[str, Any]) -> Comparison:
     ours, theirs = ({"method.name": name, **here} for name in (method, other))
-    return paired(scored, ours, theirs, f"{_cell_name(here)}: {_name(method)} − {_name(other)}")
+    return paired(trials, ours, theirs, f"{_cell_name(here)}: {_name(method)} − {_name(other)}")
 
 
 def _difference(more: list[Comparison], less: list[Comparison], where: str) -> Comparison:
@@ -271,7 +287,8 @@ def _cells(study: Study, settings: Iterable[str]) -> list[dict[str, Any]]:
     """The values of some settings that were run together, in the paper's order."""
     keys = list(settings)
     found = labels.in_order(scores.trials(study.frame)[keys].drop_duplicates(), keys)
-    return [dict(zip(keys, values, strict=True)) for values in found.itertuples(index=False)]
+    rows = found.astype(object).where(found.notna(), None)
+    return [dict(zip(keys, values, strict=True)) for values in rows.itertuples(index=False)]
 
 
 def _cell_name(here: Mapping[str, Any]) -> str:
@@ -279,16 +296,23 @@ def _cell_name(here: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, words))
 
 
-def _with(trials: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.DataFrame:
+def _with(trials: Trials, wanted: Mapping[str, Any]) -> Trials:
     """The trials with these settings; None is a setting that a trial has not got."""
-    for setting, value in wanted.items():
-        own = trials.get(setting, pd.Series(index=trials.index, dtype=object))
-        trials = trials[own.isna() if pd.isna(value) else own == value]
-    return trials
+    return [own for own in trials if all(own.get(name) == value for name, value in wanted.items())]
 
 
-def _accuracy(study: Study) -> pd.DataFrame:
-    return scores.score(study.frame, scores.ACCURACY["tail"])
+def _accuracy(study: Study) -> Trials:
+    return _valued(study, scores.tail(study.finished))
+
+
+def _valued(study: Study, values: Any) -> Trials:
+    """The finished trials with a value by run id; plain records, since claims make many pairs."""
+    trials = scores.trials(study.finished)
+    rows = trials.assign(value=trials["run_id"].map(values).astype(float)).to_dict("records")
+    return [
+        {str(name): value for name, value in row.items() if name == "value" or pd.notna(value)}
+        for row in rows
+    ]
 
 
 def _name(method: str) -> str:

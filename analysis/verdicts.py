@@ -83,7 +83,7 @@ def check(claim: Claim, grid: str, study: Study | None) -> Finding:
     """Without a study the grid has not been run."""
     if study is None:
         return _unjudged(claim, grid, f"grid {grid} has not been run")
-    meant, is_complete = _part_about(study, claim.about)
+    meant, is_complete = part_about(study, claim.about)
     if meant.frame.empty:
         return _unjudged(claim, grid, f"it is about {_values(claim.about)}, not run here")
     comparisons = list(claim.compare(meant))
@@ -127,7 +127,7 @@ def _unjudged(claim: Claim, grid: str, reason: str) -> Finding:
     return Finding(claim, grid, "not judged", reason, "", [], None, math.nan)
 
 
-def _part_about(study: Study, about: Mapping[str, Sequence[Any]]) -> tuple[Study, bool]:
+def part_about(study: Study, about: Mapping[str, Sequence[Any]]) -> tuple[Study, bool]:
     """The trials that a claim is about, and whether they are all that it is about.
 
     Data that the paper does not have in this experiment may stand in for those that it has; but

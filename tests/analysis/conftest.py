@@ -136,7 +136,8 @@ def opened(frame: pd.DataFrame) -> Study:
     """A study as the store would give it, with populations of the paper's size."""
     study = select(frame)
     trials = scores.trials(study.frame)
-    population = population_of(trials)
+    data = [name for name in scores.settings(trials) if name.startswith("data.")]
+    population = population_of(trials.drop_duplicates(data))
     if population.empty:
         return study
     papers = scope.papers(trials, scores.settings(trials), population)

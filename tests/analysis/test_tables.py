@@ -9,6 +9,7 @@ import pytest
 
 from analysis import render, scores, tables
 from analysis.contents import contents_of
+from analysis.curves import curves
 from analysis.scores import ACCURACY
 from analysis.study import select
 from tests.analysis.conftest import join, opened, seeds, trial
@@ -261,3 +262,62 @@ def test_the_caption_says_that_trials_were_computed_differently() -> None:
     ]
     text = tables.caption_of(select(join(*frames)))
     assert "not all computed alike (aten: AVX2 | AVX512)" in text
+
+
+def test_versions_of_a_plugin_are_methods_of_their_own() -> None:
+    frame = join(
+        trial("momentum", 0, 69.0, plugin="1a2b3c" * 10),
+        trial("momentum", 0, 81.0, plugin="4d5e6f" * 10),
+        seeds("fedavg", 70.0),
+    )
+    study = select(frame)
+    cells = tables.main_table(study, LAST).cells.set_index("method.name")
+    assert cells["mean"].to_dict() == {
+        "fedavg": 70.0, "momentum@1a2b3c": 69.0, "momentum@4d5e6f": 81.0,
+    }  # fmt: skip
+    assert set(curves(study, "accuracy/test")["label"]) >= {"momentum@1a2b3c", "momentum@4d5e6f"}
+
+
+def test_a_plugin_of_one_version_keeps_its_name() -> None:
+    frame = join(*(trial("momentum", s, 69.0, plugin="1a2b3c" * 10) for s in range(2)))
+    cells = tables.main_table(select(frame), LAST).cells
+    assert list(cells["method.name"]) == ["momentum"]
+    assert list(cells["seeds"]) == [2]
+
+
+def test_trials_are_ranked_among_those_of_equal_length() -> None:
+    frame = join(
+        *(
+            trial(method, 0, *[20.0] * (rounds - 1), accuracy, grid="mine")
+            for method, rounds, accuracy in (
+                ("fedavg", 2, 60.0), ("fedprox", 2, 61.0), ("fedcome", 4, 90.0),
+            )
+        )
+    )  # fmt: skip
+    table = tables.main_table(select(frame), LAST)
+    assert table.cells.set_index("method.name")["rank"].to_dict() == {
+        "fedavg": 2, "fedprox": 1, "fedcome": 1,
+    }  # fmt: skip
+    text = render.markdown(table)
+    assert "**90.00** (4 rounds)" in text
+    assert "**61.00** (2 rounds)" in text
+    assert "Lengths differ" in table.caption
+
+
+def test_lengths_that_belong_to_the_columns_are_not_marked() -> None:
+    frame = join(seeds("fedcome", 70.0), seeds("fedcome", 96.0, data__dataset="mnist"))
+    table = tables.main_table(select(frame), LAST)
+    assert table.cells["rounds"].nunique() == 2
+    assert not table.cells["length"].any()
+
+
+def test_set_aside_trials_with_unlike_settings_are_not_averaged() -> None:
+    frame = join(
+        seeds("fedcome", 70.0),
+        trial("fedcome", 0, 20.0, 80.0, rounds=2),
+        trial("fedcome", 0, float("nan"), 90.0, rounds=2, eval_every=2),
+    )
+    aside = tables.aside_table(select(frame), "last")
+    assert aside is not None
+    assert set(aside.cells["mean"]) == {80.0, 90.0}
+    assert aside.cells["changes"].str.startswith("rounds=2").all()
