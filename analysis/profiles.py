@@ -47,14 +47,30 @@ def _scope(profile: str, changes: str, studies: list[Study], *, is_all: bool) ->
     grids = "" if is_all else f" ({', '.join(study.grid for study in studies)})"
     is_known = any(contents_of(study.grid).claims for study in studies)
     known = MEANINGS.get(profile, UNKNOWN) if is_known else UNKNOWN
-    return Scope(f"{name}{grids}: {_facts(studies)}", CHANGED if changes else known)
+    meaning = CHANGED if changes else f"{known} {_exceptions(profile, studies)}".strip()
+    return Scope(f"{name}{grids}: {_facts(studies)}", meaning)
+
+
+def _exceptions(profile: str, studies: list[Study]) -> str:
+    """What is the paper's own experiment although the profile is not the paper's."""
+    own = [(study, study.frame["run_id"].isin(study.papers)) for study in studies]
+    found = [
+        f"{study.layout.title} on {_datasets(study.frame[is_papers])}"
+        for study, is_papers in own
+        if profile != "paper" and is_papers.any()
+    ]
+    return f"The paper's own experiments are among them: {'; '.join(found)}." if found else ""
+
+
+def _datasets(trials: pd.DataFrame) -> str:
+    found = sorted(set(trials["data.dataset"]), key=lambda d: labels.order("data.dataset", d))
+    return ", ".join(labels.value("data.dataset", name) for name in found)
 
 
 def _facts(studies: list[Study]) -> str:
     """Datasets, models, rounds and seeds of all trials."""
     trials = pd.concat([scores.trials(study.frame) for study in studies])
-    datasets = sorted(set(trials["data.dataset"]), key=lambda d: labels.order("data.dataset", d))
-    parts = [", ".join(labels.value("data.dataset", name) for name in datasets)]
+    parts = [_datasets(trials)]
     if "model.name" in trials:
         parts.append(f"model {', '.join(sorted(trials['model.name'].dropna().unique()))}")
     parts.append(f"{_range(trials['rounds'].astype(int).unique())} rounds")

@@ -47,7 +47,7 @@ def publish(client: MlflowClient, request: Request, *, log: bool) -> Iterator[st
                 raise
             yield f"{grid}: left out; {error}"
             continue
-        section = _section(study, request.at)
+        section = section_of(study, request.at)
         files = [*_write_section_tables(section, request), *_write_figures(section, request.output)]
         sections.append((section, files))
         yield f"{grid}: {tables.caption_of(study)}"
@@ -65,7 +65,7 @@ def _in_order(item: tuple[str, str]) -> tuple[int, str]:
     return list(LAYOUTS).index(item[0]) if item[0] in LAYOUTS else len(LAYOUTS), item[0]
 
 
-def _section(study: Study, at: str) -> Section:
+def section_of(study: Study, at: str) -> Section:
     contents = contents_of(study.grid)
     makers = [*contents.tables, tables.aside_table]
     drawings = list(figures.draw(study, contents.figures))
@@ -105,30 +105,32 @@ def _write_figures(section: Section, output: Path) -> list[Path]:
 
 
 def _write_claims_and_report(sections: Sequence[Section], request: Request) -> list[Path]:
-    """With `all`, a grid that the store does not hold is said to be missing."""
-    studies = {section.study.grid: section.study for section in sections}
-    findings = check_claims(studies)
-    summary, general, missing = [], [], []
-    if request.name == "all":
-        summary = _summary(sections)
-        general = [
-            tables.datasets_table(studies.values()),
-            tables.search_space_table(studies.get("search")),
-        ]
-        missing = [grid for grid in LAYOUTS if grid not in studies]
-    else:
-        findings = [finding for finding in findings if finding.grid in studies]
-    files = _write_tables([*summary, *general, claims.as_table(findings)], request)
+    page = page_of(sections, _origin(sections, request), is_all=request.name == "all")
+    found = [*page.summary, *page.general, claims.as_table(page.findings)]
+    files = _write_tables(found, request)
     if "csv" in request.formats:
         files.append(request.output / "tables" / "comparisons.csv")
-        claims.comparisons(findings).to_csv(files[-1], index=False)
+        claims.comparisons(page.findings).to_csv(files[-1], index=False)
     if "html" in request.formats:
         name = "report" if request.name == "all" else request.name
         files.append(request.output / f"{name}.html")
-        origin = _origin(sections, request)
-        page = Page(sections, summary, general, findings, origin, missing)
         report.write(files[-1], page)
     return files
+
+
+def page_of(sections: Sequence[Section], origin: Mapping[str, str], *, is_all: bool) -> Page:
+    """With all grids, one that the store does not hold is said to be missing."""
+    studies = {section.study.grid: section.study for section in sections}
+    findings = check_claims(studies)
+    if not is_all:
+        findings = [finding for finding in findings if finding.grid in studies]
+        return Page(sections, [], [], findings, origin, [])
+    general = [
+        tables.datasets_table(studies.values()),
+        tables.search_space_table(studies.get("search")),
+    ]
+    missing = [grid for grid in LAYOUTS if grid not in studies]
+    return Page(sections, _summary(sections), general, findings, origin, missing)
 
 
 def _summary(sections: Sequence[Section]) -> list[TextTable]:
