@@ -262,7 +262,7 @@ CONTENTS = {
             Claim(
                 "not-only-longer",
                 "FedCOME's gain is more than a longer step: it is ahead of FedAvg with a server "
-                "rate tuned for it.",
+                "rate tuned on held-out examples.",
                 None,
                 claims.beats_longer_steps,
                 "on average",

@@ -63,7 +63,7 @@ LAYOUTS = {
         needs_clients=True,
     ),
     "search": Layout("Search space of the hyper-parameters", rivals=("method.name",)),
-    "controls": Layout("Controls: is it only a longer step?"),
+    "controls": Layout("Controls: is it only a longer step?", rivals=("data.validation",)),
     "scaling": Layout(
         "Cost of a round", ("method.name",), "data.num_clients", ("data.num_clients",)
     ),
@@ -124,7 +124,8 @@ def select(frame: pd.DataFrame, profile: str | None = None) -> Study:
     chosen = results.choose_profile(frame, profile)
     others = tuple(sorted(set(frame["profile"]) - {chosen}))
     # A grid may have been run without a setting of its layout, e.g. `data.test_split`.
-    absent = {key: None for key in layout.keys if key not in frame and key != "setting"}
+    needed = {*layout.keys, *layout.rivals} - {"setting"}
+    absent = {key: None for key in needed if key not in frame}
     frame = _versioned(frame[frame["profile"] == chosen].assign(**absent))
     trials = scores.trials(frame)
     trials = trials.assign(
@@ -188,7 +189,7 @@ def describe(trials: pd.DataFrame) -> "pd.Series[str]":
             texts = own[setting].map(lambda raw, s=setting: labels.value(s, raw, digits=6))
             counts = texts.value_counts()
             usual = counts.index[0] if counts.iloc[0] > len(texts) / 2 else None
-            for index, text in texts[texts != usual].items():
+            for index, text in texts[(texts != usual) & (texts != "")].items():
                 words[index].append(f"{setting.split('.')[-1]}={text}")
     return pd.Series({index: " ".join(parts) for index, parts in words.items()}, dtype=str)
 

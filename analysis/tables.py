@@ -64,7 +64,7 @@ def main_table(study: Study, measure: Measure) -> Table:
     column = layout.column or "measure"
     scored = _scored(study.frame, measure, study.papers)
     cells = tabulate(scored, (*layout.rows, column), layout.rivals, paper_table(study.grid))
-    caption = f"{measure.words}. {caption_of(study)}"
+    caption = f"{_words(measure, study.frame)}. {caption_of(study)}"
     if measure in TAILED:
         caption += " tail: mean over the last tenth of the rounds."
     if cells.loc[cells["seeds"] > 0, "seeds"].nunique() > 1:
@@ -85,11 +85,20 @@ def aside_table(study: Study, at: str) -> Table | None:
     scored["changes"] = _told_apart(scored, [*layout.keys, "changes"])
     cells = tabulate(scored, (*rows, column), (*layout.rivals, "changes"), None)
     caption = (
-        f"{measure.words}. Trials with other settings than those of profile {study.profile}, or "
-        "than most: experiments of their own, not compared with the paper."
+        f"{_words(measure, study.aside)}. Trials with other settings than those of profile "
+        f"{study.profile}, or than most: experiments of their own, not compared with the paper."
     )
     title = f"{layout.title}: with other settings"
     return Table(f"{study.grid}_aside", title, caption, rows, column, cells, measure.digits)
+
+
+def _words(measure: Measure, frame: pd.DataFrame) -> str:
+    """What is compared; settings may be chosen on training examples that are held out."""
+    held_out = frame.get("data.validation", pd.Series(dtype=float)).notna()
+    if not held_out.any():
+        return measure.words
+    some = "" if held_out.all() else "where so marked, "
+    return f"{measure.words}; {some}on held-out training examples instead of test examples"
 
 
 def _told_apart(trials: pd.DataFrame, keys: list[str]) -> "pd.Series[str]":
@@ -226,7 +235,9 @@ def tabulate(
     """
     cells = pd.DataFrame(
         [
-            dict(zip(keys, group, strict=True)) | _summary(own)
+            dict(zip(keys, group, strict=True))
+            | own.iloc[0][[name for name in rivals if name not in keys]].to_dict()
+            | _summary(own)
             for group, own in scored.groupby(list(keys), dropna=False, sort=False)
         ]
     )

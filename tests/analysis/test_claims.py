@@ -8,7 +8,7 @@ import pytest
 from analysis import claims
 from analysis.contents import CONTENTS, check_claims
 from analysis.study import Study
-from analysis.tables import paper_table
+from analysis.tables import accuracy_table, paper_table
 from analysis.verdicts import Finding, Part
 from fedcome_ray.methods import PAPER
 from tests.analysis.conftest import join, opened, seeds, trial
@@ -189,32 +189,48 @@ def test_no_rounds_are_saved_on_the_way_to_nan() -> None:
     assert pd.isna(part.difference)
 
 
-def controls(fedavg: dict[float, tuple[float, ...]], **fedcome: Any) -> Study:
+Accuracies = dict[float, tuple[float, ...]]  # by server rate
+
+
+def controls(tested: Accuracies, held_out: Accuracies, **fedcome: Any) -> Study:
     return opened(
         join(
             seeds("fedcome", 70.0, 70.0, 70.0, grid="controls", **fedcome),
             *(
-                seeds("fedavg", *own, grid="controls", method__server_lr=rate)
-                for rate, own in fedavg.items()
+                seeds("fedavg", *own, grid="controls", method__server_lr=rate, **side)
+                for rates, side in ((tested, {}), (held_out, {"data__validation": 0.1}))
+                for rate, own in rates.items()
             ),
         )
     )
 
 
-def test_the_server_rate_is_tuned_on_the_other_seeds() -> None:
-    study = controls({1.0: (60.0, 60.0, 60.0), 2.0: (90.0, 50.0, 50.0)})
+def test_the_server_rate_is_tuned_on_held_out_examples_seed_by_seed() -> None:
+    study = controls(
+        {1.0: (60.0, 61.0, 62.0), 2.0: (63.0, 64.0, 65.0)},
+        {1.0: (50.0, 90.0, 90.0), 2.0: (80.0, 80.0, NAN)},
+    )
     found = finding(study, "not-only-longer")
-    # Seed 0 excels with rate 2, but the others do not know: they choose 1 for it.
     assert found.pooled is not None
-    assert found.pooled.difference == pytest.approx(((70 - 60) + (70 - 50) + (70 - 50)) / 3)
+    assert found.pooled.difference == pytest.approx(((70 - 63) + (70 - 61) + (70 - 62)) / 3)
     assert found.pooled.seeds == 3
+    assert found.verdict == "holds here"
+
+
+def test_held_out_and_test_accuracies_are_not_ranked_together() -> None:
+    study = controls({1.0: (60.0, 61.0, 62.0)}, {1.0: (90.0, 90.0, 90.0)})
+    table = accuracy_table(study, "last")
+    ranks = table.cells.set_index("setting").loc["validation=10 % held out", "rank"]
+    assert ranks == 1
+    assert (table.cells["rank"] == 1).sum() == 2
+    assert "where so marked, on held-out training examples" in table.caption
 
 
 def test_fedcome_is_compared_uncut_and_with_the_same_sampler() -> None:
     rates = {1.0: (60.0, 61.0, 62.0)}
     for other in ({"method__clamp": 0.005}, {"sampler__ema": 0.7}, {"method__match_norm": True}):
-        assert not finding(controls(rates, **other), "not-only-longer").parts
-    part = finding(controls(rates, method__match_norm=True), "equal-length").parts[0]
+        assert not finding(controls(rates, rates, **other), "not-only-longer").parts
+    part = finding(controls(rates, rates, method__match_norm=True), "equal-length").parts[0]
     assert part.difference == pytest.approx(9.0)
 
 

@@ -2,11 +2,11 @@
 
     python -m tests.analysis.verdict_rates      # writes the table into docs/analysis.md
 
-Every cell of a table is taken as a normal distribution with the paper's mean and deviation; a study
-draws seeds from it and is judged by the code that judges real ones. Methods are drawn independently,
-since the paper does not tell how they go together; where seeds are shared, differences spread less.
-The paper's table of sensitivity has no deviations: there it is that of the same setting in the table
-of partial participation.
+Every cell of a table is taken as a normal distribution with the paper's mean and deviation; a
+study draws seeds from it and is judged by the code that judges real ones. Methods are drawn
+independently, since the paper does not tell how they go together; where seeds are shared,
+differences spread less. The paper's table of sensitivity has no deviations: there it is that of
+the same setting in the table of partial participation.
 """
 
 import re
@@ -51,7 +51,7 @@ def cells(grid: str) -> pd.DataFrame:
 def linear(grid: str, name: str) -> tuple[Array, Array]:
     """The comparisons of a claim as a linear function of the cells, and what it adds.
 
-    Found by asking: seed k has accuracy 1 in cell k and 0 elsewhere, and one seed more has 0 in all.
+    Found by asking: seed k has accuracy 1 in cell k and 0 elsewhere, and one more seed 0 in all.
     """
     claim = next(own for own in CONTENTS[grid].claims if own.name == name)
     table = cells(grid).drop(columns="std")
