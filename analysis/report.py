@@ -132,7 +132,8 @@ def _csv_link(name: str, text: str) -> dict[str, str]:
 
 def _trials(studies: Sequence[Study]) -> dict[str, Any]:
     """Of all grids; the page's script makes a table of it, once it is asked for."""
-    frames = [scores.trials(study.frame)[[*TRIAL_COLUMNS]] for study in studies]
+    whole = [part for study in studies for part in (study.frame, study.aside) if len(part)]
+    frames = [scores.trials(part)[[*TRIAL_COLUMNS]] for part in whole]
     rows = [list(map(str, row)) for frame in frames for row in frame.to_numpy()]
     return {"columns": list(TRIAL_COLUMNS.values()), "rows": rows}
 
