@@ -12,7 +12,7 @@ from fedcome_ray import metrics
 from fedcome_ray.errors import UserError
 from fedcome_ray.trials.provenance import provenance
 
-from . import claims, figures, render, report, results, scores, tables, wins
+from . import claims, figures, found, render, report, results, scores, tables, wins
 from .charts import CHARTED
 from .contents import check_claims, contents_of
 from .papers import papers_own_table
@@ -106,8 +106,11 @@ def _write_figures(section: Section, output: Path) -> list[Path]:
 
 def _write_claims_and_report(sections: Sequence[Section], request: Request) -> list[Path]:
     page = page_of(sections, _origin(sections, request), is_all=request.name == "all")
-    found = [*page.summary, *page.general, claims.as_table(page.findings)]
-    files = _write_tables(found, request)
+    shared = [*page.summary, *page.general, claims.as_table(page.findings)]
+    files = _write_tables(shared, request)
+    if "md" in request.formats:
+        files.append(request.output / "found.md")
+        files[-1].write_text(found.markdown(page.found), encoding="utf-8")
     if "csv" in request.formats:
         files.append(request.output / "tables" / "comparisons.csv")
         claims.comparisons(page.findings).to_csv(files[-1], index=False)
@@ -124,13 +127,15 @@ def page_of(sections: Sequence[Section], origin: Mapping[str, str], *, is_all: b
     findings = check_claims(studies)
     if not is_all:
         findings = [finding for finding in findings if finding.grid in studies]
-        return Page(sections, [], [], findings, origin, [])
+    groups = found.what_we_found(studies.values(), findings)
+    if not is_all:
+        return Page(sections, groups, [], [], findings, origin, [])
     general = [
         tables.datasets_table(studies.values()),
         tables.search_space_table(studies.get("search")),
     ]
     missing = [grid for grid in LAYOUTS if grid not in studies]
-    return Page(sections, _summary(sections), general, findings, origin, missing)
+    return Page(sections, groups, _summary(sections), general, findings, origin, missing)
 
 
 def _summary(sections: Sequence[Section]) -> list[TextTable]:

@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from . import claims, render, scores, svg
 from .charts import charts
 from .figures import Drawing
+from .found import Group
 from .profiles import scopes
 from .study import Study
 from .tables import Table, TextTable, caption_of
@@ -55,6 +56,7 @@ class Page(NamedTuple):
     """What the report shows."""
 
     sections: Sequence[Section]
+    found: Sequence[Group]  # the first page
     summary: Sequence[Table | TextTable]  # tables of the first page
     general: Sequence[Table | TextTable]  # tables that belong to no single grid
     findings: Sequence[Finding]
@@ -77,6 +79,7 @@ def write(path: Path, page: Page) -> None:
         summary=[_table(table) for table in page.summary],
         general=[_table(table) for table in page.general],
         scopes=scopes(section.study for section in page.sections),
+        found=page.found,
         findings=page.findings,
         claims=_csv_link("claims", render.csv(claims.as_table(page.findings))),
         comparisons=_csv_link("comparisons", claims.comparisons(page.findings).to_csv(index=False)),

@@ -156,7 +156,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
             for seed, accuracy in enumerate((70.0, 72.0, 74.0)):
                 rows = trial(method, seed, 30.0, accuracy, grid=grid)
                 log_trial(client, experiment, rows.assign(**{UNNAMED_METRIC: seed / 8}), folder)
-        failed = trial("feddyn", 0, grid=grid, status="FAILED", rounds=2)
+        failed = trial("feddyn", 0, grid=grid, status="FAILED")
         log_trial(client, experiment, failed, folder)
         launch = client.create_run(experiment, tags={"fedcome.kind": "launch"})
         client.set_terminated(launch.info.run_id)

@@ -33,6 +33,12 @@ def test_tables_figures_and_report_are_written(written: Path) -> None:
     assert "9 of 10 trials finished; 1 failed" in text
 
 
+def test_what_was_found_is_written_in_sentences(written: Path) -> None:
+    text = (written / "found.md").read_text(encoding="utf-8")
+    assert "FedCOME was about level with FedAvg" in text
+    assert "Grid sensitivity has not been run: stable." in text
+
+
 def test_the_report_is_complete_in_itself(written: Path) -> None:
     page = (written / "report.html").read_text(encoding="utf-8")
     assert not re.search(r"(src|href)=\"(?!#|data:)", page)
