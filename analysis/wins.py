@@ -22,8 +22,9 @@ CAPTION = (
     "How often the method of the row is ahead of the method of the column, over cells of the table "
     "and seeds: share of wins, then wins:losses, and :ties if there are any. Compared is the mean "
     "over the last tenth of the rounds; a tie is half a win; only trials of the same cell, seed "
-    "and length meet. Seeds of a cell and cells of a grid have much in common, so this describes "
-    "what was run and is no test."
+    "and length meet. The share against all others is the mean of the row, so that who met "
+    "somebody more often is not rewarded for it. Seeds of a cell and cells of a grid have much in "
+    "common, so this describes what was run and is no test."
 )
 
 
@@ -44,8 +45,10 @@ def win_table(studies: Sequence[Study], name: str, title: str) -> WinTable | Non
     counts = count(_meetings(studies))
     if counts["method"].nunique() < 3:
         return None
-    total = counts.groupby("method", sort=False)[["won", "lost", "tied"]].sum().reset_index()
-    total = total.assign(other=ALL, share=_share(total))
+    total = counts.groupby("method", sort=False).agg(
+        won=("won", "sum"), lost=("lost", "sum"), tied=("tied", "sum"), share=("share", "mean")
+    )
+    total = total.reset_index().assign(other=ALL)
     order = list(total.sort_values("share", ascending=False, kind="stable")["method"])
     everything = pd.concat([counts, total], ignore_index=True)
     rows = [

@@ -45,6 +45,16 @@ def test_the_best_comes_first_and_is_summed_up() -> None:
     assert list(table.texts["all others"]) == ["100 % (4:0)", "50 % (2:2)", "0 % (0:4)"]
 
 
+def test_to_have_met_the_weak_more_often_is_no_advantage() -> None:
+    strong, weak = seeds("fedcome", 80.0, 80.0), seeds("feddyn", 1.0, 2.0)
+    often = join(seeds("fedavg", 70.0), trial("fedavg", 1, 20.0, 40.0, 71.0))
+    once = join(strong[strong["seed"] == 0], weak, often)
+    texts = wins_of(opened(once), "last").texts.set_index("method")
+    assert texts.loc["FedAvg", "FedDyn"] == "100 % (2:0)"
+    assert texts.loc["FedAvg", "FedCOME"] == "0 % (0:1)"
+    assert texts.loc["FedAvg", "all others"] == "50 % (2:1)"
+
+
 def test_what_was_not_run_or_failed_is_not_counted() -> None:
     failed = trial("fedavg", 1, 90.0, 90.0, 90.0, status="FAILED")
     frame = join(seeds("fedavg", 70.0), failed, three(70.0, 71.0).iloc[6:])
