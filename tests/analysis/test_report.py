@@ -30,7 +30,8 @@ def test_laptop_can_tell_whether_claims_hold_and_not_whether_numbers_are_reprodu
         for grid in ("partial_participation", "scaling")
     ]
     (scope,) = scopes(studies)
-    assert scope.what == "Profile laptop: MNIST, model mlp, 80 rounds, 5 seeds"
+    rounds = studies[0].frame["rounds"].iloc[0]
+    assert scope.what == f"Profile laptop: MNIST, model mlp, {rounds} rounds, 5 seeds"
     assert "Real MNIST stands in for the paper's CIFAR-10" in scope.meaning
     assert "can tell whether the paper's claims hold there" in scope.meaning
     assert "cannot tell whether the paper's numbers are reproduced" in scope.meaning
