@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from fedcome_ray.methods import PAPER
 
-from . import claims, figures, tables, verdicts
+from . import claims, figures, tables, verdicts, wins
 from .figures import Plot
 from .study import Study
-from .tables import Table
+from .tables import Table, TextTable
 from .verdicts import Claim, Finding
 
 
@@ -34,7 +34,10 @@ class Contents(NamedTuple):
 
     claims: tuple[Claim, ...] = ()
     figures: tuple[Plot, ...] = usual_figures()
-    tables: tuple[Callable[[Study, str], Table | None], ...] = (tables.accuracy_table,)
+    tables: tuple[Callable[[Study, str], Table | TextTable | None], ...] = (
+        tables.accuracy_table,
+        wins.wins_of,
+    )
     """Given a study and what to compare, a key of `scores.ACCURACY`."""
 
 
@@ -251,7 +254,7 @@ CONTENTS = {
                 about={"data.dataset": ("femnist", "cifar10")},
             ),
         ),
-        figures=usual_figures(figures.CLIENT_ACCURACY),
+        figures=usual_figures(figures.SORTED_ACCURACY, figures.CLIENT_ACCURACY),
         tables=(tables.accuracy_table, tables.fairness_table),
     ),
     "controls": Contents(

@@ -22,7 +22,7 @@ def curves(study: Study, metric: str) -> pd.DataFrame:
     table = pd.DataFrame(
         {
             # A diverged seed makes the mean NaN, a gap in the curve: it must not vanish from it.
-            "mean": grouped.agg(lambda values: values.mean(skipna=False)),
+            "mean": grouped.mean().where(grouped.count() == grouped.size()),
             "std": grouped.std().fillna(0.0),
             "seeds": grouped.size(),
         }
