@@ -51,6 +51,11 @@ class ShardError(FedcomeError):
 def did_you_mean(word: str, allowed: Iterable[str]) -> str:
     """The allowed words; if one of them is nearly the given word, it is named first."""
     names = sorted(allowed)
-    near = get_close_matches(word, names, n=1)
-    hint = f"did you mean `{near[0]}`? " if near else ""
+    near = nearest(word, names)
+    hint = f"did you mean `{near}`? " if near else ""
     return f"{hint}allowed: {', '.join(names)}"
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str | None:
+    """The allowed word that was probably meant, None if none is near."""
+    return next(iter(get_close_matches(word, allowed, n=1)), None)

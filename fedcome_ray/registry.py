@@ -62,7 +62,8 @@ class Registry(dict[str, EntryT]):
         if not isinstance(value, dict) or self.chosen_by not in value:
             raise PydanticCustomError(
                 self.kind,
-                f"a {self.kind} is given by `{self.kind}.{self.chosen_by}` and its settings",
+                f"a {self.kind} is given by its `{self.chosen_by}` and its settings; {{allowed}}",
+                {"allowed": did_you_mean("", self)},
             )
         return self.entry_named(value[self.chosen_by]).config.model_validate(value)
 

@@ -25,13 +25,22 @@ from pydantic import (
 
 from fedcome_ray import datasets
 from fedcome_ray.datasets import DataConfig, Digits
-from fedcome_ray.errors import ConfigError, UserError, did_you_mean
-from fedcome_ray.hyperparameters import Hyperparameters, name_of
+from fedcome_ray.errors import ConfigError, UserError
+from fedcome_ray.hyperparameters import UNKNOWN, Hyperparameters, name_of
 from fedcome_ray.methods import MethodConfig, digest_of
 from fedcome_ray.methods.fedavg import FedAvg
 from fedcome_ray.models import MLP, ModelConfig
 from fedcome_ray.numerics.device import Precision
 from fedcome_ray.samplers import RandomSampler, SamplerConfig
+
+
+def _share_of_clients(value: object) -> object:
+    if isinstance(value, int | float) and value > 1:
+        raise ValueError(
+            f"a share of the clients, above 0 and at most 1, got `{value}`; "
+            f"a number of clients is given as `cohort_size`"
+        )
+    return value
 
 
 def _full_means_none(value: object) -> object:
@@ -64,7 +73,9 @@ class Trial(Hyperparameters):
     local: LocalConfig = Field(default_factory=LocalConfig)
     method: MethodConfig = Field(default_factory=FedAvg)
     sampler: SamplerConfig = Field(default_factory=RandomSampler)
-    participation: Annotated[float, Field(gt=0, le=1)] | None = None
+    participation: Annotated[
+        Annotated[float, Field(gt=0, le=1)] | None, BeforeValidator(_share_of_clients)
+    ] = None
     """Share of the population in each cohort; with `cohort_size` also unset, everybody."""
     cohort_size: PositiveInt | None = None
     rounds: PositiveInt = 100
@@ -195,19 +206,10 @@ def explain(error: ValidationError, record: type[BaseModel] = Trial) -> str:
 def _complaint(item: Any, record: type[BaseModel]) -> str:
     path = [str(part) for part in item["loc"]]
     field = ".".join(path) or record.__name__.lower()
-    if item["type"] == "extra_forbidden":
-        return f"{field}: there is no such setting{_nearest_field(path, record)}"
+    if item["type"] == UNKNOWN:
+        return f"{field}: {item['msg']}"
     message = str(item["msg"]).removeprefix("Value error, ")
     value = item["input"]
-    shown = "" if isinstance(value, dict) or ", got `" in message else f", got `{value}`"
+    is_shown = isinstance(value, dict) or f"`{value}`" in message or ", got `" in message
+    shown = "" if is_shown else f", got `{value}`"
     return f"{field}: {message[0].lower()}{message[1:]}{shown}"
-
-
-def _nearest_field(path: list[str], record: type[BaseModel]) -> str:
-    """The fields beside the last of the path, where the path alone says which record that is."""
-    owner: Any = record
-    for part in path[:-1]:
-        field = getattr(owner, "model_fields", {}).get(part)
-        owner = field and field.annotation
-    fields = getattr(owner, "model_fields", None)
-    return f"; {did_you_mean(path[-1], fields)}" if fields else ""

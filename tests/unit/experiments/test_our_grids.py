@@ -109,5 +109,5 @@ def test_another_dataset_is_tried_along_the_same_axes() -> None:
 
 
 def test_an_axis_that_another_dataset_does_not_have_is_not_dropped_in_silence() -> None:
-    with pytest.raises(GridError, match=r"data\.partition: there is no such setting"):
+    with pytest.raises(GridError, match=r"data\.partition: synthetic has no such setting"):
         grid.expand(grid.load("heterogeneity"), "paper", [("data.dataset", "synthetic")])

@@ -118,7 +118,34 @@ class TestEvaluation:
         ({"local": {"lr": [0.1, 0.2]}}, "local.lr: input should be a valid number"),
         ({"local": 5}, "local: input should be a valid dictionary or instance of LocalConfig"),
         ({"seed": -1}, "seed: input should be greater than or equal to 0, got `-1`"),
-        ({"participation": 1.5}, "participation: input should be less than or equal to 1"),
+        ({"participation": 1.5}, "participation: a share of the clients, above 0 and at most 1"),
+        ({"participation": 20}, "got `20`; a number of clients is given as `cohort_size`"),
+        ({"participation": 0}, "participation: input should be greater than 0, got `0`"),
+        (
+            {"method": {"name": "fedavg", "alpha": 3}},
+            "method.alpha: fedavg has no such setting; allowed: server_lr (a number above 0)",
+        ),
+        (
+            {"method": {"name": "fedfv", "mu": 3}},
+            "alpha (a number at least 0 and at most 1), tau (a whole number at least 0), "
+            "window (include_current or past_only)",
+        ),
+        (
+            {"model": {"name": "mlp", "foo": 1}},
+            "model.foo: mlp has no such setting; allowed: hidden (a list, each a whole number",
+        ),
+        ({"sampler": {"name": "random", "ema": 1}}, "random has no such setting; allowed: none"),
+        ({"sampler": {"name": "chance"}}, "unknown sampler `chance`; allowed: random, similarity"),
+        ({"sampler": "random"}, "a sampler is given by its `name` and its settings; allowed: ra"),
+        (
+            {"data": {"dataset": "digits", "partition": {"name": "even"}}},
+            "data.partition: unknown partition `even`; allowed: classes_per_client, dirichlet",
+        ),
+        (
+            {"data": {"dataset": "digits", "clients": 3}},
+            "digits has no such setting; did you mean `num_clients`? "
+            "allowed: num_clients (a whole number above 0), partition, seed, test_split",
+        ),
         ({"method": {"name": "fedavgg"}}, "did you mean `fedavg`?"),
         ({"method": "fedavg", "rounds": 0}, "rounds: input should be greater than 0, got `0`"),
         ({"rounds": True}, "`rounds` is no truth value, got `true`"),
