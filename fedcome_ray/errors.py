@@ -7,6 +7,7 @@ FedcomeError
 │   └── DataError      a dataset that is missing, damaged or unfit for the request
 ├── ConsensusError     the quadratic program has no usable solution
 ├── DivergenceError    a client or the server left the range of finite numbers
+├── PluginError        the code of a user's method failed; the text says where
 └── ShardError         a shard died or did not answer
 
 A `UserError` is shown as its text and exit code 2, without a traceback.
@@ -42,6 +43,10 @@ class ConsensusError(FedcomeError):
 
 class DivergenceError(FedcomeError):
     """Training produced numbers that are not finite."""
+
+
+class PluginError(FedcomeError):
+    """The code of a user's method raised an error, or returned what it must not."""
 
 
 class ShardError(FedcomeError):

@@ -6,7 +6,7 @@ importing the union of all methods.
 
 from collections.abc import Mapping
 from types import NoneType, UnionType
-from typing import Annotated, Any, LiteralString, Self, Union, cast, get_args, get_origin
+from typing import Annotated, Any, Self, Union, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -61,7 +61,7 @@ def _explained(record: type[BaseModel], item: ErrorDetails) -> InitErrorDetails:
         owner = f"{chosen[0]} has" if chosen else "there is"
         kind = UNKNOWN
         message = f"{owner} no such setting; {_allowed(record, str(item['loc'][0]))}"
-    error = PydanticCustomError(cast("LiteralString", kind), cast("LiteralString", message))
+    error = PydanticCustomError(kind, message)
     return InitErrorDetails(type=error, loc=item["loc"], input=item["input"])
 
 

@@ -26,7 +26,8 @@ def guarded(action: Callable[[], int], *, portable: bool = False) -> int:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return USAGE
     except FedcomeError as error:
-        print(f"failed: {error}", file=sys.stderr)  # noqa: T201
+        where = [f"\n  {note}" for note in getattr(error, "__notes__", [])]
+        print(f"failed: {error}{''.join(where)}", file=sys.stderr)  # noqa: T201
         return FAILED
     except OSError as error:  # a full disk, a folder that was removed
         print(f"failed: {error}", file=sys.stderr)  # noqa: T201

@@ -30,7 +30,7 @@ from fedcome_ray.launch.progress import Progress
 from fedcome_ray.runtime.placement import place
 from fedcome_ray.tracking.store import check_uri
 from fedcome_ray.tracking.tracker import Tracker, Untracked
-from fedcome_ray.trials.folder import exclusive, read_own_result, read_result
+from fedcome_ray.trials.folder import LOG, exclusive, log_error, read_own_result, read_result
 from fedcome_ray.trials.provenance import cautions, commits
 from fedcome_ray.trials.run import TrialRun, check_fits
 
@@ -80,6 +80,7 @@ def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | No
     check_params(request, population)
     with ExitStack() as stack:
         stack.enter_context(exclusive(folder))
+        stack.enter_context(errors_logged(folder))
         was_finished = read_own_result(folder) is not None
         if was_finished:
             tracker = stack.enter_context(closing(tracker_of(request)))
@@ -92,6 +93,19 @@ def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | No
             follow(run, tracker, population.num_clients, console)
         tracker.check_open()
     return was_finished, tracker.complaint
+
+
+@contextmanager
+def errors_logged(folder: Path) -> Iterator[None]:
+    """Keep what is known of an error in the trial's log, and say where that is."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        log_error(folder, error)
+        error.add_note(str(folder / LOG))
+        raise
 
 
 def check_place(request: SingleRequest) -> None:

@@ -29,6 +29,7 @@ from fedcome_ray.methods import (
     scaffold,
 )
 from fedcome_ray.methods.method import AnyMethod
+from fedcome_ray.methods.watch import watched
 from fedcome_ray.registry import Entry, Registry
 
 MethodEntry = Entry[AnyMethod]
@@ -77,8 +78,8 @@ def load_plugins(files: Iterable[str]) -> None:
         if not callable(getattr(module, "build", None)):
             raise UserError(f"{origin}: must define `build`, a function that returns a `Method`")
         config = configs.pop()
-        digest = plugins.digest(module)
-        REGISTRY.add(MethodEntry(config, module.build, config.__name__, digest), origin)
+        build, digest = watched(module.build), plugins.digest(module)
+        REGISTRY.add(MethodEntry(config, build, config.__name__, digest), origin)
 
 
 def _is_config(item: object, module: ModuleType) -> bool:
