@@ -38,7 +38,7 @@ def guarded(action: Callable[[], int], *, portable: bool = False) -> int:
 
 
 @contextmanager
-def handling(number: int, handle: Callable[..., object]) -> Iterator[None]:
+def handling(number: int, handle: Callable[..., object] | int) -> Iterator[None]:
     """Handle a signal meanwhile; only the main thread can, so in others nothing is changed."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -51,7 +51,7 @@ def handling(number: int, handle: Callable[..., object]) -> Iterator[None]:
 
 
 @contextmanager
-def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+def deferred_interrupt(acknowledge: Callable[[], None]) -> Iterator[Callable[[], bool]]:
     """Whether Ctrl-C was pressed, to be asked where stopping is safe; the second time insists."""
     asked: list[int] = []
 
@@ -59,6 +59,7 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
+        acknowledge()
 
     with handling(signal.SIGINT, note):
         yield lambda: bool(asked)

@@ -44,6 +44,15 @@ def result_table(trials: Sequence[Trial], reached: Mapping[str, Reached]) -> Gro
     return _render(cells, rows, column)
 
 
+def axes_of(trials: Sequence[Trial]) -> dict[str, list[str]]:
+    """The settings in which trials differ, with their values; what goes with others is left out."""
+    points = [{**_point(trial), "seed": str(trial.seed)} for trial in trials]
+    return {
+        name: list(dict.fromkeys(point[name] for point in points if name in point))
+        for name in _telling(points)
+    }
+
+
 def _point(trial: Trial) -> dict[str, str]:
     """The settings of a trial but its seed; a method with its own settings is one of them."""
     own = flatten(trial.model_dump(mode="json"))
@@ -52,7 +61,15 @@ def _point(trial: Trial) -> dict[str, str]:
 
 
 def _rows_and_column(points: list[dict[str, str]]) -> tuple[list[str], str | None]:
-    """The settings that tell trials apart: as rows, and the last one that is no kind as columns.
+    """The settings that tell trials apart: as rows, and the last one that is no kind as columns."""
+    telling = _telling(points)
+    plain = [name for name in telling if name not in KINDS]
+    column = plain[-1] if plain and all(plain[-1] in point for point in points) else None
+    return [name for name in telling if name != column] or ["method"], column
+
+
+def _telling(points: list[dict[str, str]]) -> list[str]:
+    """The settings that tell trials apart.
 
     What goes without saying is left out: a dataset's own settings vary with the dataset.
     """
@@ -61,9 +78,7 @@ def _rows_and_column(points: list[dict[str, str]]) -> tuple[list[str], str | Non
     for name in [*(name for name in names if name != "model"), "model"]:
         if _count(points, [*telling, name]) > _count(points, telling):
             telling.append(name)
-    plain = [name for name in telling if name not in KINDS]
-    column = plain[-1] if plain and all(plain[-1] in point for point in points) else None
-    return [name for name in telling if name != column] or ["method"], column
+    return telling
 
 
 def _count(points: list[dict[str, str]], names: list[str]) -> int:

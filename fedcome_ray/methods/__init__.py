@@ -43,7 +43,12 @@ REGISTRY: Registry[MethodEntry] = Registry(
         MethodEntry(feddyn.FedDyn, feddyn.build, "FedDyn"),
         MethodEntry(fedfv.FedFV, fedfv.build, "FedFV"),
         MethodEntry(feddc.FedDC, feddc.build, "FedDC"),
-        MethodEntry(fedcome.FedCOME, fedcome.build, "FedCOME"),
+        MethodEntry(
+            fedcome.FedCOME,
+            fedcome.build,
+            "FedCOME",
+            compiled="fedcome_ray.consensus.active_set",
+        ),
         MethodEntry(fednova.FedNova, fednova.build, "FedNova"),
         MethodEntry(fedadam.FedAdam, fedadam.build, "FedAdam"),
         MethodEntry(fedyogi.FedYogi, fedyogi.build, "FedYogi"),

@@ -8,7 +8,7 @@ import pytest
 from pydantic import PositiveFloat, ValidationError
 
 from fedcome_ray.errors import ConfigError
-from fedcome_ray.experiments.trial import LocalConfig, Trial, parse_trial
+from fedcome_ray.experiments.trial import LocalConfig, Trial, names_among, parse_trial
 from fedcome_ray.hyperparameters import Hyperparameters
 
 SETTINGS: dict[str, Any] = {
@@ -95,6 +95,40 @@ class TestLocal:
     def test_the_first_round_is_undecayed(self) -> None:
         local = LocalConfig(lr=0.1, lr_decay=0.5)
         assert [local.lr_at(n) for n in range(3)] == [0.1, 0.05, 0.025]
+
+
+class TestName:
+    @pytest.mark.parametrize(
+        ("settings", "tells"),
+        [
+            ({"local": {"lr": 0.1}}, "-lr=0.1"),
+            ({"local": {"batch_size": "full", "epochs": 5}}, "-epochs=5-batch_size=null"),
+            ({"model": {"name": "mlp", "hidden": [64, 32]}}, "-hidden=64x32"),
+            ({"model": {"name": "logistic"}}, "-model=logistic"),
+            ({"rounds": 7, "eval_every": 7}, "-rounds=7-eval_every=7"),
+            ({"data": {"dataset": "digits", "num_clients": 20}}, "-num_clients=20"),
+            ({"data": {"dataset": "digits", "seed": 5}}, "-data.seed=5"),
+            ({"data": {"dataset": "digits", "partition": {"name": "iid"}}}, "-partition=iid"),
+            ({"init_digest": "0123456789abcdef" * 4}, "-init_digest=012345"),
+        ],
+    )
+    def test_what_is_not_usual_is_told(self, settings: dict[str, Any], tells: str) -> None:
+        assert parse_trial(settings).name == f"fedavg-digits-p1-random-s0{tells}"
+
+    def test_the_folder_is_found_by_what_it_was_called_before(self) -> None:
+        """Folders of finished trials must be found again, whatever names become."""
+        trial = parse_trial({"local": {"lr": 0.1}, "rounds": 7})
+        assert trial.folder_name == f"fedavg-digits-p1-random-s0-{trial.key}"
+
+    def test_what_all_trials_of_a_launch_share_is_left_out(self) -> None:
+        one, other = (
+            parse_trial({"local": {"lr": 0.1, "epochs": epochs}, "rounds": 7}) for epochs in (1, 2)
+        )
+        assert names_among([one, other]) == {
+            one.key: "fedavg-digits-p1-random-s0",
+            other.key: "fedavg-digits-p1-random-s0-epochs=2",
+        }
+        assert names_among([]) == {}
 
 
 class TestEvaluation:

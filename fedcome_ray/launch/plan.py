@@ -1,0 +1,84 @@
+"""A launch that might be: its trials, in full or by their axes, and what they would cost."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from fedcome_ray.console.output import Talk, doing, say
+from fedcome_ray.experiments.trial import Trial, label, names_among
+from fedcome_ray.launch import cost, document
+from fedcome_ray.launch.request import Finished, Request
+from fedcome_ray.launch.summary import axes_of
+from fedcome_ray.launch.work import words_of
+from fedcome_ray.runtime import placement
+
+FEW = 20
+"""Trials that are listed one by one; more are summed up unless that is asked for."""
+
+
+def show_plan(request: Request, talk: Talk, *, all_trials: bool = False) -> None:
+    """Trials, placement and cost; nothing is started."""
+    out, progress = talk.results(), talk.progress()
+    finished = Finished.read(request)
+    rates = cost.calibrate(finished.pending, lambda text: doing(progress, text))
+    here = placement.place(request.machine, len(finished.pending) or 1, os.cpu_count() or 1, 0)
+    total = cost.estimate(finished.pending, rates)
+    axes = axes_of(request.trials)
+    talk.document(document.of_plan(finished, axes, here, total))
+    if all_trials or len(request.trials) <= FEW:
+        out.print(trials_table(finished))
+    else:
+        show_axes(request.trials, axes, out)
+    say(out, words_of(finished))
+    if len(request.trials) > FEW:
+        out.print(method_table(finished.pending, rates))
+    say(out, placement.words(here))
+    out.print(cost.cost_words(total, here), highlight=False)
+
+
+def show_axes(trials: Sequence[Trial], axes: Mapping[str, Sequence[str]], out: Console) -> None:
+    """What varies, with its values."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("axis", no_wrap=True)
+    table.add_column("values")
+    for name, values in axes.items():
+        table.add_row(name, ", ".join(values))
+    out.print(table)
+    say(out, f"(all {len(trials)} trials: --list-trials)")
+
+
+def trials_table(finished: Finished) -> Table:
+    """The trials, one line each."""
+    trials, begun = finished.request.trials, finished.begun
+    states = dict.fromkeys(finished.results, "finished")
+    states |= {key: f"round {rounds + 1}" for key, rounds in begun.items()}
+    names = names_among(trials)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("key", no_wrap=True)
+    table.add_column("trial", overflow="fold")
+    if states:
+        table.add_column("state", no_wrap=True)
+    for trial in trials:
+        state = [states.get(trial.key, "")] if states else []
+        table.add_row(trial.key, names[trial.key], *state)
+    return table
+
+
+def method_table(trials: Sequence[Trial], rates: cost.Rates) -> Table:
+    """What the trials of each method cost."""
+    groups: dict[tuple[str, str], list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault((trial.data.dataset, label(trial.method)), []).append(trial)
+    is_one = len({dataset for dataset, _ in groups}) == 1
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ["method"] if is_one else ["dataset", "method"]:
+        table.add_column(heading)
+    for heading in ("trials", "rounds", "CPU time"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for (dataset, method), some in groups.items():
+        own = cost.estimate(some, rates)
+        numbers = (str(len(some)), f"{own.rounds:,}", cost.time_words(own.cpu_seconds))
+        table.add_row(*([method] if is_one else [dataset, method]), *numbers)
+    return table
