@@ -75,6 +75,11 @@ def say(out: "Console", text: str, style: str | None = None) -> None:
     out.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def tell(out: "Console", text: str, style: str | None = None) -> None:
+    """Print sentences, which may be broken between words; what is to be copied must not be."""
+    out.print(text, style=style, markup=False, highlight=False)
+
+
 def say_where(out: "Console", results: Path, output: Path, uri: str) -> None:
     """Where to look next, ready to be copied."""
     say(out, f"results    {results}")

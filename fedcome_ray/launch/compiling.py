@@ -21,10 +21,11 @@ def is_due(trials: Iterable[Trial]) -> bool:
 
 
 def _is_on_disk(module: str) -> bool:
-    """Whether numba has kept what it compiled of a module; it does so for each function."""
+    """Whether numba has kept what it compiled of a module; not all of it may have been needed."""
     functions: list[Any] = [f for f in vars(import_module(module)).values() if hasattr(f, "stats")]
     stem = module.rpartition(".")[2]
-    return all(
-        any(Path(function.stats.cache_path).glob(f"{stem}.{function.__name__}-*.nbi"))
+    return any(
+        file
         for function in functions
+        for file in Path(function.stats.cache_path).glob(f"{stem}.{function.__name__}-*.nbi")
     )

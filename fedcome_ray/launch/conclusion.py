@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedcome_ray import metrics
-from fedcome_ray.console.output import say, say_where
+from fedcome_ray.console.output import say, say_where, tell
 from fedcome_ray.experiments.trial import names_among
 from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.request import Finished
@@ -64,7 +64,7 @@ def conclude(finished: Finished, outcome: Outcome, out: Console) -> None:
             why, log = outcome.failures[trial.key], request.folder(trial) / LOG
             say(out, f"failed {names[trial.key]}: {why}\n  {log}", "red")
     if outcome.complaint is not None:
-        say(out, outcome.complaint, "yellow")
+        tell(out, outcome.complaint, "yellow")
     if outcome.stopped:
         say(out, f"{len(outcome.stopped)} trials were stopped early: others did better")
     missing = outcome.num_pending - len(outcome.finished) - len(outcome.stopped)

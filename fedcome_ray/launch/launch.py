@@ -73,7 +73,8 @@ def _run(
 ) -> Outcome:
     if not before.pending:
         return Outcome(num_pending=0)
-    from fedcome_ray.launch.tune_run import run_trials  # imports Ray and Tune
+    doing(console, "loading Ray")  # slower than starting it, with MLflow in the background
+    from fedcome_ray.launch.tune_run import run_trials
     from fedcome_ray.runtime.connection import connected
 
     with connected(request.machine.address, console):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from rich.console import Console
 from rich.table import Table
 
-from fedcome_ray.console.output import Talk, doing, say
+from fedcome_ray.console.output import Talk, doing, say, tell
 from fedcome_ray.experiments.trial import Trial, label, names_among
 from fedcome_ray.launch import cost, document
 from fedcome_ray.launch.request import Finished, Request
@@ -34,8 +34,8 @@ def show_plan(request: Request, talk: Talk, *, all_trials: bool = False) -> None
     say(out, words_of(finished))
     if len(request.trials) > FEW:
         out.print(method_table(finished.pending, rates))
-    say(out, placement.words(here))
-    out.print(cost.cost_words(total, here), highlight=False)
+    tell(out, placement.words(here))
+    tell(out, cost.cost_words(total, here))
 
 
 def show_axes(trials: Sequence[Trial], axes: Mapping[str, Sequence[str]], out: Console) -> None:

@@ -166,7 +166,8 @@ class Progress:
         unfinished = list(self._unfinished.values())  # the display is drawn in another thread
         left = self._pace.left({t: t.rounds - self._rounds.get(t.key, 0) for t in unfinished})
         if left is None:
-            return [share, "estimating"] if unfinished else [share]
+            doing = "estimating" if self._rounds else "starting"
+            return [share, doing] if unfinished else [share]
         rounds = sum(self._rounds.values()) - sum(self._resumed.values())
         pace = f"{rounds / (time.monotonic() - self._start):.1f} rounds/s"
         time_left = timedelta(seconds=round(left.seconds))

@@ -5,7 +5,7 @@ from pathlib import Path
 from rich.console import Console
 
 from fedcome_ray import metrics
-from fedcome_ray.console.output import say
+from fedcome_ray.console.output import say, tell
 from fedcome_ray.experiments import overlay
 from fedcome_ray.launch.request import Finished
 from fedcome_ray.launch.summary import Reached, result_table
@@ -18,14 +18,18 @@ def show_results(finished: Finished, out: Console) -> None:
     names = sorted({trial.data.dataset for trial in request.trials})
     rounds = sorted({trial.rounds for trial in request.trials})
     out.print(result_table(request.trials, _reached(finished)))
-    say(
+    seeds = len({trial.seed for trial in request.trials})
+    tell(
         out,
-        f"grid {request.grid_name}, profile {request.profile}, {', '.join(names)}, "
-        f"{'/'.join(map(str, rounds))} rounds, {len({t.seed for t in request.trials})} seed(s), "
-        f"{len(finished.results)} of {len(request.trials)} trials, commit {_commits(finished)}",
+        f"{', '.join(names)}, {'/'.join(map(str, rounds))} rounds, {seeds} seed(s), "
+        f"{len(finished.results)} of {len(request.trials)} trials",
+    )
+    tell(
+        out,
+        f"grid {request.grid_name}, profile {request.profile}, commit {_commits(finished)}",
     )
     for caution in cautions([result.computed_with for result in finished.results.values()]):
-        say(out, caution, "yellow")
+        tell(out, caution, "yellow")
 
 
 def _reached(finished: Finished) -> dict[str, Reached]:

@@ -16,7 +16,7 @@ from fedcome_ray import datasets, metrics
 from fedcome_ray.clients.shard import BLOCK_MEMORY
 from fedcome_ray.console.exits import deferred_interrupt
 from fedcome_ray.console.options import Locations, MachineOptions
-from fedcome_ray.console.output import Talk, doing, say, say_where
+from fedcome_ray.console.output import Talk, doing, say, say_where, tell
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.errors import UserError
 from fedcome_ray.experiments import grid
@@ -234,4 +234,4 @@ def show_result(trial: Trial, folder: Path, out: Console) -> None:
     out.print(table)
     say(out, f"seed {trial.seed}, key {trial.key}, commit {commits([result.provenance])}")
     for caution in cautions([result.computed_with]):
-        say(out, caution, "yellow")
+        tell(out, caution, "yellow")

@@ -13,7 +13,7 @@ from ray import tune
 from rich.console import Console
 
 from fedcome_ray.console.exits import handling
-from fedcome_ray.console.output import say
+from fedcome_ray.console.output import tell
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.launch.listener import Listener, Tracks
@@ -42,7 +42,7 @@ def run_trials(
     placement = place(request.machine, len(trials), cpus, gpus)
     check_feasible(placement.trial)
     check_storage(request.locations.output)
-    say(console, words(placement))
+    tell(console, words(placement))
     cohorts = {
         trial.key: trial.cohort_size_of(populations[trial.data.model_dump_json()].num_clients)
         for trial in trials

@@ -91,8 +91,7 @@ def test_a_failed_trial_does_not_stop_the_grid_and_is_named(first: Any, folder: 
 
 def test_the_end_shows_the_table_what_made_it_and_where_the_time_went(first: Any) -> None:
     assert "Test accuracy of the last round" in first.stdout
-    assert "profile quick, digits, 8 rounds, 1 seed(s), 3 of 4 trials" in first.stdout
-    assert "outside of rounds" in first.stdout
+    assert "digits, 8 rounds, 1 seed(s), 3 of 4 trials" in first.stdout
     assert "python -m fedcome_ray.ui --output" in first.stdout
     assert "Traceback" not in first.stdout + first.stderr
 
@@ -148,7 +147,7 @@ def test_an_extended_grid_runs_only_what_is_new(first: Any, folder: Path, store:
     axes = {**GRID["axes"], "seed": [0, 1], "method": [{"name": "fedavg"}]}
     again = tune(write_grid(folder, axes={**axes, "local.lr": [0.1]}), folder / "results")
     assert again.returncode == 0
-    assert "1 trials, 1 at once" in again.stderr
+    assert "1 finished, 1 to run" in again.stderr
     assert "2 of 2 trials" in again.stdout
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
 
