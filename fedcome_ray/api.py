@@ -169,7 +169,7 @@ def run_grid(
     locations = _locations(output, data_dir, files)
     machine = MachineOptions(address, num_shards, max_concurrent=max_concurrent)
     trials = identified(wanted, locations.data_dir)
-    request = Request(grid_name, profile, trials, locations, machine)
+    request = Request(grid_name, profile, trials, locations, machine, chosen.measure)
     console = _console()
     with noise_to(request.log) as stderr:
         shown = console if console.is_jupyter else Console(file=stderr)

@@ -16,7 +16,7 @@ Later wins: defaults, `base`, the profile's `set`, axes, `--overlay`, `--set` an
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import Field, ValidationError
@@ -29,6 +29,9 @@ from fedcome_ray.hyperparameters import Hyperparameters
 Axes = dict[str, Annotated[list[Any], Field(min_length=1)]]
 PROFILES = ("quick", "laptop", "mini", "paper")
 """Of every grid of ours, from the smallest to the largest."""
+
+
+Measure = Literal["accuracy", "cost"]
 
 
 class Profile(Hyperparameters):
@@ -45,6 +48,8 @@ class Grid(Hyperparameters):
     base: Settings = Field(default_factory=dict)
     axes: Axes = Field(default_factory=dict)
     profiles: dict[str, Profile]
+    measure: Measure = "accuracy"
+    """What the table at the end of a launch compares: accuracy, or the cost of a round."""
     space: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Ranges of the settings of methods, see `fedcome_ray.launch.search`."""
 

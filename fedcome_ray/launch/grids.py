@@ -48,7 +48,7 @@ def request_of(args: argparse.Namespace) -> tuple[Request, Search]:
     if args.search is not None:
         overrides = parse_overrides(args.set)
         search.check_free([*overrides, *parse_axes(args.axis).items()], trials, ranges)
-    request = make_request(args, name, profile, trials)
+    request = make_request(args, name, profile, trials, chosen.measure)
     return request, Search(args.search, args.samples or SAMPLES, ranges)
 
 
@@ -67,7 +67,11 @@ def _sweep(
 
 
 def make_request(
-    args: argparse.Namespace, grid_name: str, profile: str, trials: list[Trial]
+    args: argparse.Namespace,
+    grid_name: str,
+    profile: str,
+    trials: list[Trial],
+    measure: grid.Measure,
 ) -> Request:
     """The launch of these trials that the arguments ask for."""
     machine = arguments.machine_options(args)
@@ -79,6 +83,7 @@ def make_request(
         trials=identified(trials, locations.data_dir),
         locations=locations,
         machine=machine,
+        measure=measure,
         extras=Extras(args.timing, args.trace, args.system_metrics, getattr(args, "best", None)),
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from fedcome_ray.console.options import Locations, MachineOptions
+from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.runtime.schedulers import RunAll, Scheduler
 from fedcome_ray.trials import checkpoint
@@ -34,6 +35,7 @@ class Request:
     trials: Sequence[Trial]
     locations: Locations
     machine: MachineOptions = field(default_factory=MachineOptions)
+    measure: grid.Measure = "accuracy"
     extras: Extras = field(default_factory=Extras)
     scheduler: Scheduler = field(default_factory=RunAll)
     name: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
