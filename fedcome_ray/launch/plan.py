@@ -1,13 +1,15 @@
 """A launch that might be: its trials, in full or by their axes, and what they would cost."""
 
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
 from fedcome_ray.console.output import Talk, doing, say, tell
-from fedcome_ray.experiments.trial import Trial, label, names_among
+from fedcome_ray.experiments.trial import Trial, names_among
+from fedcome_ray.hyperparameters import name_of
 from fedcome_ray.launch import cost, document
 from fedcome_ray.launch.request import Finished, Request
 from fedcome_ray.launch.summary import axes_of
@@ -33,7 +35,7 @@ def show_plan(request: Request, talk: Talk, *, all_trials: bool = False) -> None
         show_axes(request.trials, axes, out)
     say(out, words_of(finished))
     if len(request.trials) > FEW:
-        out.print(method_table(finished.pending, rates))
+        out.print(cost_by_part(finished.pending, rates))
     tell(out, placement.words(here))
     tell(out, cost.cost_words(total, here))
 
@@ -44,7 +46,7 @@ def show_axes(trials: Sequence[Trial], axes: Mapping[str, Sequence[str]], out: C
     table.add_column("axis", no_wrap=True)
     table.add_column("values")
     for name, values in axes.items():
-        table.add_row(name, ", ".join(values))
+        table.add_row(name, ", ".join(shortened(values)))
     out.print(table)
     say(out, f"(all {len(trials)} trials: --list-trials)")
 
@@ -66,19 +68,26 @@ def trials_table(finished: Finished) -> Table:
     return table
 
 
-def method_table(trials: Sequence[Trial], rates: cost.Rates) -> Table:
-    """What the trials of each method cost."""
-    groups: dict[tuple[str, str], list[Trial]] = {}
+def shortened(values: Sequence[str]) -> list[str]:
+    """Many settings of few things as their numbers: `fedprox (3 settings)`."""
+    if len(values) <= FEW:
+        return list(values)
+    counts = Counter(value.partition("(")[0] for value in values)
+    return [f"{name} ({count} settings)" if count > 1 else name for name, count in counts.items()]
+
+
+def cost_by_part(trials: Sequence[Trial], rates: cost.Rates) -> Table:
+    """What the trials of each dataset cost, or with one dataset those of each method."""
+    is_one_dataset = len({trial.data.dataset for trial in trials}) == 1
+    parts: dict[str, list[Trial]] = {}
     for trial in trials:
-        groups.setdefault((trial.data.dataset, label(trial.method)), []).append(trial)
-    is_one = len({dataset for dataset, _ in groups}) == 1
+        part = name_of(trial.method) if is_one_dataset else trial.data.dataset
+        parts.setdefault(part, []).append(trial)
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ["method"] if is_one else ["dataset", "method"]:
-        table.add_column(heading)
+    table.add_column("method" if is_one_dataset else "dataset")
     for heading in ("trials", "rounds", "CPU time"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for (dataset, method), some in groups.items():
+    for part, some in parts.items():
         own = cost.estimate(some, rates)
-        numbers = (str(len(some)), f"{own.rounds:,}", cost.time_words(own.cpu_seconds))
-        table.add_row(*([method] if is_one else [dataset, method]), *numbers)
+        table.add_row(part, str(len(some)), f"{own.rounds:,}", cost.time_words(own.cpu_seconds))
     return table
