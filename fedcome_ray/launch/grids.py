@@ -46,8 +46,8 @@ def request_of(args: argparse.Namespace) -> tuple[Request, Search]:
     (trials,) = _sweep(args, {name: chosen}, profile).values()
     ranges = search.parse_space(chosen.space)
     if args.search is not None:
-        overrides = parse_overrides(args.set)
-        search.check_free([*overrides, *parse_axes(args.axis).items()], trials, ranges)
+        search.check_free(dict(parse_overrides(args.set)), "--set", trials, ranges)
+        search.check_free(parse_axes(args.axis), "--axis", trials, ranges)
     request = make_request(args, name, profile, trials, chosen.measure)
     return request, Search(args.search, args.samples or SAMPLES, ranges)
 

@@ -9,6 +9,7 @@ from fedcome_ray import tune
 from fedcome_ray.run import main as run_main
 
 GRID = ["--grid", "partial_participation"]
+SEARCH = ["--grid", "search", "--search", "asha"]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,10 @@ GRID = ["--grid", "partial_participation"]
         (["--axis", "seed=1", "--profile", "paper"], "--profile: only a grid has profiles"),
         (["--axis", "seed=1", "--search", "asha"], "--search: the grid has no `space`"),
         ([*GRID, "--list-trials"], "--list-trials: only a plan lists trials"),
-        (["--grid", "search", "--search", "asha", "--axis", "method.mu=1,2"], "draws it"),
+        (
+            [*SEARCH, "--set", "method.name=fedprox", "--axis", "method.mu=1,2"],
+            "--axis method.mu: the search draws it",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_what_is_allowed(
