@@ -136,7 +136,7 @@ def run(
 
 def run_grid(
     name: str | Path,
-    profile: str = "quick",
+    profile: str | None = None,
     set: Mapping[str, Any] | None = None,
     output: str | Path = "results",
     *,
@@ -148,8 +148,9 @@ def run_grid(
 ) -> Results:
     """Run a grid of ours, or a .yaml file's, on Ray Tune; what is finished is not run again.
 
-    `set` has settings of every trial by dotted name, as `--set` of the command. Trials that fail do
-    not stop the others; see `Results.failures`.
+    Without `profile` it is `quick`, or the grid itself if it has no profiles. `set` has settings of
+    every trial by dotted name, as `--set` of the command. Trials that fail do not stop the others;
+    see `Results.failures`.
     """
     from fedcome_ray.console.output import noise_to
     from fedcome_ray.launch.launch import launch
@@ -157,11 +158,13 @@ def run_grid(
 
     files = _files(plugins)
     methods.load_plugins(files)
-    wanted = grid.expand(grid.load(str(name)), profile, list((set or {}).items()))
+    loaded = grid.load(str(name))
+    wanted = grid.expand(loaded, profile, list((set or {}).items()))
     locations = _locations(output, data_dir, files)
     machine = MachineOptions(address, num_shards, max_concurrent=max_concurrent)
     trials = identified(wanted, locations.data_dir)
-    request = Request(Path(name).stem, profile, trials, locations, machine)
+    chosen = grid.profile_name(loaded, profile)
+    request = Request(Path(name).stem, chosen, trials, locations, machine)
     console = _console()
     with noise_to(request.log) as stderr:
         shown = console if console.is_jupyter else Console(file=stderr)

@@ -44,8 +44,10 @@ def trials_of(args: argparse.Namespace, *names: str) -> dict[str, list[Trial]]:
 
 def request_of(args: argparse.Namespace) -> tuple[Request, Search]:
     """The launch of one grid, or the search in it, that the arguments of `tune` ask for."""
+    loaded = grid.load(args.grid)
+    args.profile = grid.profile_name(loaded, args.profile)
     (trials,) = trials_of(args, args.grid).values()
-    ranges = search.parse_space(grid.load(args.grid).space)
+    ranges = search.parse_space(loaded.space)
     if args.search is not None:
         search.check_free(parse_overrides(args.set), trials, ranges)
     request = make_request(args, Path(args.grid).stem, trials)
