@@ -154,7 +154,7 @@ def run_grid(
     """
     from fedcome_ray.console.output import noise_to
     from fedcome_ray.launch.launch import launch
-    from fedcome_ray.launch.request import Finished, Request
+    from fedcome_ray.launch.request import Finished, Request, made_from
 
     files = _files(plugins)
     methods.load_plugins(files)
@@ -164,7 +164,8 @@ def run_grid(
     machine = MachineOptions(address, num_shards, max_concurrent=max_concurrent)
     trials = identified(wanted, locations.data_dir)
     chosen = grid.profile_name(loaded, profile)
-    request = Request(Path(name).stem, chosen, trials, locations, machine)
+    sources = made_from(grid.find(str(name)), None, files)
+    request = Request(Path(name).stem, chosen, trials, locations, machine, made_from=sources)
     console = _console()
     with noise_to(request.log) as stderr:
         shown = console if console.is_jupyter else Console(file=stderr)

@@ -27,6 +27,8 @@ class Entry(Generic[ThingT]):
     """Its name in tables and figures."""
     digest: str | None = None
     """SHA-256 of a plugin's code, which its author will change."""
+    source: bytes | None = None
+    """A plugin's code itself."""
 
 
 EntryT = TypeVar("EntryT", bound=Entry[Any])

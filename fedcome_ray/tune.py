@@ -59,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--dry-run", action="store_true", help="show trials and cost, start nothing"
     )
+    parser.add_argument(
+        "--show", action="store_true", help="print every trial as YAML, with where it comes from"
+    )
     arguments.add_common_arguments(parser)
     arguments.add_machine_arguments(parser)
     arguments.add_launch_arguments(parser)
@@ -80,6 +83,9 @@ def _main(args: argparse.Namespace) -> int:
         raise UserError("--samples: only a search has them; give --search too")
     if args.best is not None and not args.best.absolute().parent.is_dir():
         raise UserError(f"--best: there is no folder `{args.best.parent}`")
+    if args.show:
+        grids.show_trials(args, sys.stdout)
+        return OK
     request, search = grids.request_of(args)
     if args.dry_run:
         grids.show_plan(request, search, out)

@@ -79,6 +79,15 @@ def grid_names() -> list[str]:
 
 def load(name_or_path: str) -> Grid:
     """Read and check a grid file, given as a name of ours or as a path."""
+    path = find(name_or_path)
+    try:
+        return Grid.model_validate(read_yaml(path, "--grid"))
+    except ValidationError as error:
+        raise GridError(f"{path.name} is not a grid:\n{explain(error, Grid)}") from None
+
+
+def find(name_or_path: str) -> Path:
+    """The file of a grid."""
     path = Path(name_or_path)
     if path.suffix not in {".yaml", ".yml"}:
         path = grid_folder() / f"{name_or_path}.yaml"
@@ -87,10 +96,7 @@ def load(name_or_path: str) -> Grid:
             raise GridError(
                 f"--grid: there is no grid `{name_or_path}`; {allowed}, or a .yaml path"
             )
-    try:
-        return Grid.model_validate(read_yaml(path, "--grid"))
-    except ValidationError as error:
-        raise GridError(f"{path.name} is not a grid:\n{explain(error, Grid)}") from None
+    return path
 
 
 def read_yaml(path: Path, option: str) -> Any:

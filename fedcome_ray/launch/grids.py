@@ -5,6 +5,7 @@ import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from rich.console import Console
 
@@ -14,9 +15,9 @@ from fedcome_ray.console.output import noise_to
 from fedcome_ray.experiments import grid, overlay
 from fedcome_ray.experiments.settings import parse_overrides
 from fedcome_ray.experiments.trial import Trial, identified
-from fedcome_ray.launch import cost, search
+from fedcome_ray.launch import cost, search, show
 from fedcome_ray.launch.launch import check_cluster, launch
-from fedcome_ray.launch.request import Extras, Finished, Request
+from fedcome_ray.launch.request import Extras, Finished, Request, made_from
 from fedcome_ray.launch.results import show_results, write_best
 from fedcome_ray.runtime import placement
 
@@ -50,23 +51,33 @@ def request_of(args: argparse.Namespace) -> tuple[Request, Search]:
     ranges = search.parse_space(loaded.space)
     if args.search is not None:
         search.check_free(parse_overrides(args.set), trials, ranges)
-    request = make_request(args, Path(args.grid).stem, trials)
+    request = make_request(args, args.grid, trials)
     return request, Search(args.search, args.samples or SAMPLES, ranges)
 
 
-def make_request(args: argparse.Namespace, grid_name: str, trials: list[Trial]) -> Request:
-    """The launch of these trials that the arguments ask for."""
+def make_request(args: argparse.Namespace, name_or_path: str, trials: list[Trial]) -> Request:
+    """The launch of a grid's trials that the arguments ask for."""
     machine = arguments.machine_options(args)
     check_cluster(machine.address)
     locations = arguments.locations(args)
     return Request(
-        grid_name=grid_name,
+        grid_name=Path(name_or_path).stem,
         profile=args.profile,
         trials=identified(trials, locations.data_dir),
         locations=locations,
         machine=machine,
         extras=Extras(args.timing, args.trace, args.system_metrics, getattr(args, "best", None)),
+        made_from=made_from(grid.find(name_or_path), args.overlay, args.plugin),
     )
+
+
+def show_trials(args: argparse.Namespace, out: IO[str]) -> None:
+    """Every trial of a grid as a document of YAML, with where its settings come from."""
+    methods.load_plugins(args.plugin)
+    rules = overlay.Overlay(overlay.load(args.overlay) if args.overlay else [])
+    found = grid.traced(grid.load(args.grid), args.profile, parse_overrides(args.set), rules)
+    rules.check_used()
+    out.write("---\n".join(show.text(trial, origins) for trial, origins in found))
 
 
 def show_plan(request: Request, wanted: Search, out: Console) -> None:

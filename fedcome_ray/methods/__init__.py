@@ -65,6 +65,11 @@ def digest_of(config: Hyperparameters) -> str | None:
     return REGISTRY.of(config).digest
 
 
+def source_of(config: Hyperparameters) -> bytes | None:
+    """The code of a method that comes from a plugin."""
+    return REGISTRY.of(config).source
+
+
 def load_plugins(files: Iterable[str]) -> None:
     """Make the methods of users' files, and of installed packages, known by name."""
     for origin, module in plugins.modules(files):
@@ -77,8 +82,9 @@ def load_plugins(files: Iterable[str]) -> None:
         if not callable(getattr(module, "build", None)):
             raise UserError(f"{origin}: must define `build`, a function that returns a `Method`")
         config = configs.pop()
-        digest = plugins.digest(module)
-        REGISTRY.add(MethodEntry(config, module.build, config.__name__, digest), origin)
+        code = plugins.source(module)
+        entry = MethodEntry(config, module.build, config.__name__, plugins.digest(code), code)
+        REGISTRY.add(entry, origin)
 
 
 def _is_config(item: object, module: ModuleType) -> bool:
