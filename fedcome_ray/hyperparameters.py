@@ -11,9 +11,14 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 
 class Hyperparameters(BaseModel):
-    """Frozen, typed, and closed: an unknown field is an error, not a silently ignored setting."""
+    """Frozen, typed, and closed: an unknown field is an error, not a silently ignored setting.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    The text below a field is its description in the reference of all settings.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     @model_validator(mode="before")
     @classmethod

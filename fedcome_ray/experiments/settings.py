@@ -101,3 +101,9 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> Settings:
         else:
             flat[f"{prefix}{name}"] = value
     return flat
+
+
+def written(value: Any) -> str:
+    """A value on one line, as YAML."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...")

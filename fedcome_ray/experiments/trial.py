@@ -7,9 +7,9 @@ shards, CPUs and folders are not here, so the same trial has the same key everyw
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -26,6 +26,7 @@ from pydantic import (
 from fedcome_ray import datasets
 from fedcome_ray.datasets import DataConfig, Digits
 from fedcome_ray.errors import ConfigError, UserError, did_you_mean
+from fedcome_ray.experiments.choices import chosen
 from fedcome_ray.hyperparameters import Hyperparameters, name_of
 from fedcome_ray.methods import MethodConfig, digest_of
 from fedcome_ray.methods.fedavg import FedAvg
@@ -38,17 +39,24 @@ def _full_means_none(value: object) -> object:
     return None if value == "full" else value
 
 
+BatchSize = PositiveInt | Literal["full"] | None  # as it may be written
+
+
 class LocalConfig(Hyperparameters):
     """Local training, the same for all methods."""
 
     lr: Annotated[float, Field(gt=0, le=1e30)] = 0.05  # more would not fit into float32
+    """Learning rate of the first round."""
     lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.998
     """Factor of the learning rate per round; the first round is undecayed."""
     epochs: PositiveInt = 1
-    batch_size: Annotated[PositiveInt | None, BeforeValidator(_full_means_none)] = 50
-    """None, also written `full`: one batch of all the client's examples."""
+    """Passes over a client's examples in a round."""
+    batch_size: Annotated[PositiveInt | None, BeforeValidator(_full_means_none, BatchSize)] = 50
+    """Examples of a step; `null` or `full`: all that the client has."""
     weight_decay: NonNegativeFloat = 1e-3
+    """Each step shrinks the params by this share of the learning rate."""
     clip_norm: PositiveFloat | None = None
+    """The longest that a gradient may be; unset, as long as it is."""
     precision: Precision = "float32"
     """Of matrix products on a GPU."""
 
@@ -60,15 +68,23 @@ class Trial(Hyperparameters):
     """One configuration, run once."""
 
     data: DataConfig = Field(default_factory=Digits)
+    """What clients learn from, and how it is shared out."""
     model: ModelConfig = Field(default_factory=MLP)
+    """What is trained."""
     local: LocalConfig = Field(default_factory=LocalConfig)
+    """How clients train."""
     method: MethodConfig = Field(default_factory=FedAvg)
+    """What the server makes of it."""
     sampler: SamplerConfig = Field(default_factory=RandomSampler)
+    """Who takes part in a round."""
     participation: Annotated[float, Field(gt=0, le=1)] | None = None
     """Share of the population in each cohort; with `cohort_size` also unset, everybody."""
     cohort_size: PositiveInt | None = None
+    """Clients in each cohort; instead of `participation`."""
     rounds: PositiveInt = 100
+    """How many rounds are run."""
     seed: NonNegativeInt = 0
+    """Of the initial params, the cohorts and the batches."""
     eval_every: PositiveInt = 1
     """Rounds between evaluations; the initial model and the last round are always evaluated."""
     eval_train_every: PositiveInt | None = None
@@ -185,30 +201,38 @@ def parse_trial(settings: dict[str, Any]) -> Trial:
     try:
         return Trial.model_validate(settings)
     except ValidationError as error:
-        raise ConfigError(explain(error)) from None
+        raise ConfigError(explain(error, Trial, settings)) from None
 
 
-def explain(error: ValidationError, record: type[BaseModel] = Trial) -> str:
-    """Pydantic's complaints, one line each: field, value, what is allowed."""
-    return "\n".join(_complaint(item, record) for item in error.errors(include_url=False))
+def explain(
+    error: ValidationError, record: type[BaseModel], settings: Mapping[str, Any] | None = None
+) -> str:
+    """Pydantic's complaints, one line each: field, value, what is allowed.
+
+    The settings that it complains of say what was chosen, and so what could have been set there.
+    """
+    items = error.errors(include_url=False)
+    return "\n".join(_complaint(item, record, settings or {}) for item in items)
 
 
-def _complaint(item: Any, record: type[BaseModel]) -> str:
+def _complaint(item: Any, record: type[BaseModel], settings: Mapping[str, Any]) -> str:
     path = [str(part) for part in item["loc"]]
     field = ".".join(path) or record.__name__.lower()
     if item["type"] == "extra_forbidden":
-        return f"{field}: there is no such setting{_nearest_field(path, record)}"
+        return f"{field}: there is no such setting{_nearest_field(path, record, settings)}"
     message = str(item["msg"]).removeprefix("Value error, ")
     value = item["input"]
     shown = "" if isinstance(value, dict) or ", got `" in message else f", got `{value}`"
     return f"{field}: {message[0].lower()}{message[1:]}{shown}"
 
 
-def _nearest_field(path: list[str], record: type[BaseModel]) -> str:
-    """The fields beside the last of the path, where the path alone says which record that is."""
+def _nearest_field(path: list[str], record: type[BaseModel], settings: Mapping[str, Any]) -> str:
+    """The fields beside the last of the path, where it is known which record that is."""
     owner: Any = record
-    for part in path[:-1]:
+    place: Any = settings
+    for number, part in enumerate(path[:-1], start=1):
         field = getattr(owner, "model_fields", {}).get(part)
-        owner = field and field.annotation
+        place = place.get(part, {}) if isinstance(place, Mapping) else {}
+        owner = chosen(".".join(path[:number]), place) or (field and field.annotation)
     fields = getattr(owner, "model_fields", None)
     return f"; {did_you_mean(path[-1], fields)}" if fields else ""

@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
-from fedcome_ray.experiments.settings import Origins, is_choice
+from fedcome_ray.experiments.settings import Origins, is_choice, written
 from fedcome_ray.experiments.trial import Trial
 
 FILLED_IN = {"plugin": "plugin", "data.sha256": "data folder"}
@@ -31,7 +29,7 @@ def _lines(
             lines.append((f"{indent}{name}:", ""))
             lines += _lines(value, origins, f"{full}.", f"{indent}  ")
         else:
-            lines.append((f"{indent}{name}: {_written(value)}", _origin(full, value, origins)))
+            lines.append((f"{indent}{name}: {written(value)}", _origin(full, value, origins)))
     return lines
 
 
@@ -40,9 +38,3 @@ def _origin(name: str, value: Any, origins: Origins) -> str:
     origin = origins.get(name, "default")
     is_filled_in = origin == "default" and value is not None and name in FILLED_IN
     return FILLED_IN[name] if is_filled_in else origin
-
-
-def _written(value: Any) -> str:
-    """On one line, as YAML."""
-    written: str = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
-    return written.removesuffix("\n").removesuffix("\n...")
