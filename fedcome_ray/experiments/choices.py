@@ -18,19 +18,6 @@ CHOICES: Mapping[str, Registry[Any]] = {
 """By the dotted name of the setting."""
 
 
-def chosen(name: str, settings: object) -> type[Hyperparameters] | None:
-    """The record of the thing that settings choose; None if they choose nothing that exists."""
-    registry = CHOICES.get(name)
-    if registry is None or not isinstance(settings, Mapping):
-        return None
-    wanted = settings.get(registry.chosen_by)
-    try:
-        config: type[Hyperparameters] = registry.entry_named(wanted).config
-    except ValueError:
-        return None
-    return config
-
-
 def description(record: type[Hyperparameters], field: str) -> str:
     """The text below a field, or below the one of the same name that it replaces."""
     bases = [base for base in record.__mro__ if issubclass(base, Hyperparameters)]

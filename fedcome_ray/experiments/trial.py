@@ -7,7 +7,7 @@ shards, CPUs and folders are not here, so the same trial has the same key everyw
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -26,7 +26,6 @@ from pydantic import (
 from fedcome_ray import datasets
 from fedcome_ray.datasets import DataConfig, Digits
 from fedcome_ray.errors import ConfigError, UserError, did_you_mean
-from fedcome_ray.experiments.choices import chosen
 from fedcome_ray.hyperparameters import Hyperparameters, name_of
 from fedcome_ray.methods import MethodConfig, digest_of
 from fedcome_ray.methods.fedavg import FedAvg
@@ -201,38 +200,30 @@ def parse_trial(settings: dict[str, Any]) -> Trial:
     try:
         return Trial.model_validate(settings)
     except ValidationError as error:
-        raise ConfigError(explain(error, Trial, settings)) from None
+        raise ConfigError(explain(error)) from None
 
 
-def explain(
-    error: ValidationError, record: type[BaseModel], settings: Mapping[str, Any] | None = None
-) -> str:
-    """Pydantic's complaints, one line each: field, value, what is allowed.
-
-    The settings that it complains of say what was chosen, and so what could have been set there.
-    """
-    items = error.errors(include_url=False)
-    return "\n".join(_complaint(item, record, settings or {}) for item in items)
+def explain(error: ValidationError, record: type[BaseModel] = Trial) -> str:
+    """Pydantic's complaints, one line each: field, value, what is allowed."""
+    return "\n".join(_complaint(item, record) for item in error.errors(include_url=False))
 
 
-def _complaint(item: Any, record: type[BaseModel], settings: Mapping[str, Any]) -> str:
+def _complaint(item: Any, record: type[BaseModel]) -> str:
     path = [str(part) for part in item["loc"]]
     field = ".".join(path) or record.__name__.lower()
     if item["type"] == "extra_forbidden":
-        return f"{field}: there is no such setting{_nearest_field(path, record, settings)}"
+        return f"{field}: there is no such setting{_nearest_field(path, record)}"
     message = str(item["msg"]).removeprefix("Value error, ")
     value = item["input"]
     shown = "" if isinstance(value, dict) or ", got `" in message else f", got `{value}`"
     return f"{field}: {message[0].lower()}{message[1:]}{shown}"
 
 
-def _nearest_field(path: list[str], record: type[BaseModel], settings: Mapping[str, Any]) -> str:
-    """The fields beside the last of the path, where it is known which record that is."""
+def _nearest_field(path: list[str], record: type[BaseModel]) -> str:
+    """The fields beside the last of the path, where the path alone says which record that is."""
     owner: Any = record
-    place: Any = settings
-    for number, part in enumerate(path[:-1], start=1):
+    for part in path[:-1]:
         field = getattr(owner, "model_fields", {}).get(part)
-        place = place.get(part, {}) if isinstance(place, Mapping) else {}
-        owner = chosen(".".join(path[:number]), place) or (field and field.annotation)
+        owner = field and field.annotation
     fields = getattr(owner, "model_fields", None)
     return f"; {did_you_mean(path[-1], fields)}" if fields else ""

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from fedcome_ray import settings
-from fedcome_ray.experiments.choices import CHOICES, chosen, description
+from fedcome_ray.experiments.choices import CHOICES, description
 from fedcome_ray.experiments.reference import about, words
 from fedcome_ray.experiments.trial import LocalConfig, Trial
 from fedcome_ray.hyperparameters import Hyperparameters
-from fedcome_ray.methods.fedprox import FedProx
 from tests.end_to_end.commands import run
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -61,13 +60,6 @@ def test_every_setting_of_every_choice_is_on_the_page() -> None:
 )
 def test_values_in_words(schema: dict[str, Any], expected: str) -> None:
     assert words(schema) == expected
-
-
-def test_what_settings_choose_is_found_if_it_exists() -> None:
-    assert chosen("method", {"name": "fedprox", "mu": 1}) is FedProx
-    for nothing in ({"name": "fedproxy"}, {"mu": 1}, "fedprox", None):
-        assert chosen("method", nothing) is None
-    assert chosen("local", {"name": "fedprox"}) is None
 
 
 def test_the_settings_of_a_plugin_are_listed_too(

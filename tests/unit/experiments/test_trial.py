@@ -150,23 +150,3 @@ def test_all_mistakes_are_named_at_once() -> None:
     with pytest.raises(ConfigError) as error:
         parse_trial({"rounds": 0, "seed": -1, "colour": "red"})
     assert len(str(error.value).splitlines()) == 3
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"method": {"name": "fedprox", "alpha": 3}}, "method.alpha: .*; allowed: mu, name"),
-        ({"model": {"name": "mlp", "foo": 1}}, "model.foo: .*; allowed: hidden, name"),
-        ({"sampler": {"name": "similarity", "move": 1}}, "sampler.move: .*did you mean `moves`"),
-        ({"data": {"dataset": "digits", "clients": 3}}, "did you mean `num_clients`"),
-        (
-            {"data": {"dataset": "digits", "partition": {"name": "dirichlet", "classes": 3}}},
-            "data.partition.classes: .*; allowed: alpha, name",
-        ),
-    ],
-)
-def test_a_setting_that_a_choice_does_not_have_is_told_what_it_has(
-    settings: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(ConfigError, match=says):
-        parse_trial(settings)
