@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--list", action="store_true", help="list the grids and stop")
     parser.add_argument(
         "--profile",
-        help="quick (default; embedded data), mini or paper; without profiles a grid has none",
+        help="quick (default; embedded data), laptop, mini or paper; your grids may have none",
     )
     parser.add_argument(
         "--search",

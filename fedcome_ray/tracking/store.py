@@ -25,7 +25,8 @@ from fedcome_ray.errors import UserError
 from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round
-from fedcome_ray.tracking.views import saved_view_tags
+from fedcome_ray.tracking.titles import condition, title
+from fedcome_ray.tracking.views import CONDITION, saved_view_tags
 from fedcome_ray.trials.folder import SETTINGS, read_result, read_rounds
 from fedcome_ray.trials.origin import PLUGIN, read_commands, without_passwords
 from fedcome_ray.trials.provenance import provenance
@@ -277,10 +278,11 @@ class Store:
             **_prefixed(producer),
             "fedcome.kind": "trial",
             "fedcome.trial_key": trial.key,
+            CONDITION: condition(trial),
             "mlflow.source.name": "fedcome_ray",
             "mlflow.source.git.commit": producer["commit"],
         }
-        run = self._client.create_run(self.experiment_id, tags=tags, run_name=trial.name)
+        run = self._client.create_run(self.experiment_id, tags=tags, run_name=title(trial))
         self._log_params(run.info.run_id, flatten(trial.model_dump(mode="json")))
         note = how_to_repeat(run.info.run_id, self._uri)
         self._client.set_tag(run.info.run_id, NOTE, note)

@@ -13,7 +13,8 @@ from typing import Any
 from fedcome_ray import metrics
 
 TAG = "mlflow.sharedViewState."
-TABLE, CURVES = "fedcome-table", "fedcome-curves"  # keys of the views
+TABLE, CURVES, COMPARED = "fedcome-table", "fedcome-curves", "fedcome-compared"  # keys of views
+CONDITION = "fedcome.condition"  # the tag that trials share which differ in their seeds alone
 ONLY_TRIALS = "tags.`fedcome.kind` = 'trial'"
 PARAMS = (
     "method.name",
@@ -23,19 +24,23 @@ PARAMS = (
     "data.partition.classes",
     "seed",
 )
+COMPARED_PARAMS = ("method.name", "sampler.name", "participation")
 ACCURACY_COLUMN = f"metrics.`{metrics.ACCURACY}`"
 
 
 def saved_view_tags() -> dict[str, str]:
-    """Tags for an experiment: trials by accuracy, and curves that average a method's trials."""
+    """Tags for an experiment: all trials, and curves that average only what may be averaged."""
     return {
-        f"{TAG}{TABLE}": _envelope("Trials by accuracy", _table()),
-        f"{TAG}{CURVES}": _envelope("Mean curves by method", _curves()),
+        f"{TAG}{TABLE}": _envelope("Trials", _table()),
+        f"{TAG}{CURVES}": _envelope("Seeds", _curves(("tag", CONDITION))),
+        f"{TAG}{COMPARED}": _envelope(
+            "Method, sampler, share", _curves(*(("param", name) for name in COMPARED_PARAMS))
+        ),
     }
 
 
 def view_url(server: str, experiment_id: str, view: str) -> str:
-    mode = "CHART" if view == CURVES else "TABLE"
+    mode = "TABLE" if view == TABLE else "CHART"
     query = f"viewStateShareKey={view}&compareRunsMode={mode}"
     return f"{server}/#/experiments/{experiment_id}/runs?{query}"
 
@@ -47,14 +52,15 @@ def _table() -> dict[str, Any]:
     return {**_trials_by_accuracy(), "selectedColumns": columns, "columnOrder": columns}
 
 
-def _curves() -> dict[str, Any]:
+def _curves(*keys: tuple[str, str]) -> dict[str, Any]:
+    """Charts with a mean and a band for each group of trials that agree in these."""
     section = "fedcome-overview"
     return {
         **_trials_by_accuracy(),
         "selectedColumns": [ACCURACY_COLUMN],
         "groupBy": {
             "aggregateFunction": "average",
-            "groupByKeys": [{"mode": "param", "groupByData": "method.name"}],
+            "groupByKeys": [{"mode": mode, "groupByData": name} for mode, name in keys],
         },
         "useGroupedValuesInCharts": True,
         # Our section comes first, and stays there only if the page believes that somebody moved it.
