@@ -25,8 +25,8 @@ from fedcome_ray.errors import UserError
 from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round
-from fedcome_ray.tracking.titles import condition, title
-from fedcome_ray.tracking.views import CONDITION, saved_view_tags
+from fedcome_ray.tracking.titles import group_tags, title
+from fedcome_ray.tracking.views import saved_view_tags
 from fedcome_ray.trials.folder import SETTINGS, read_result, read_rounds
 from fedcome_ray.trials.origin import PLUGIN, read_commands, without_passwords
 from fedcome_ray.trials.provenance import provenance
@@ -278,13 +278,13 @@ class Store:
             **_prefixed(producer),
             "fedcome.kind": "trial",
             "fedcome.trial_key": trial.key,
-            CONDITION: condition(trial),
+            **group_tags(trial),
             "mlflow.source.name": "fedcome_ray",
             "mlflow.source.git.commit": producer["commit"],
         }
         run = self._client.create_run(self.experiment_id, tags=tags, run_name=title(trial))
         self._log_params(run.info.run_id, flatten(trial.model_dump(mode="json")))
-        note = how_to_repeat(run.info.run_id, self._uri)
+        note = description(tags["fedcome.command"], run.info.run_id, self._uri)
         self._client.set_tag(run.info.run_id, NOTE, note)
         return run
 
@@ -316,10 +316,11 @@ def _producer(folder: Path) -> Mapping[str, str]:
     return {**produced, "command": commands[0] if commands else "unknown"}
 
 
-def how_to_repeat(run_id: str, uri: str) -> str:
-    """For people who look at a run on MLflow's page, which shows it as its description."""
-    words = ["--from", run_id, "--tracking-uri", without_passwords(uri), "--output", "again"]
-    return f"To repeat this trial:\n\n    python -m fedcome_ray.run {shlex.join(words)}"
+def description(command: str, run_id: str, uri: str) -> str:
+    """What MLflow's page shows of a trial first: what made it, and how to make it again."""
+    again = f"python -m fedcome_ray.run --from {run_id} --output again"
+    store = f"--tracking-uri {shlex.quote(without_passwords(uri))}"
+    return f"Made by\n\n    {command}\n\nTo repeat it\n\n    {again} \\\n        {store}"
 
 
 def _prefixed(tags: Mapping[str, str]) -> dict[str, str]:

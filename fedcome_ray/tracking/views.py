@@ -11,10 +11,10 @@ import zlib
 from typing import Any
 
 from fedcome_ray import metrics
+from fedcome_ray.tracking.titles import COMPARED, CONDITION
 
 TAG = "mlflow.sharedViewState."
-TABLE, CURVES, COMPARED = "fedcome-table", "fedcome-curves", "fedcome-compared"  # keys of views
-CONDITION = "fedcome.condition"  # the tag that trials share which differ in their seeds alone
+TABLE, SEEDS, METHODS = "fedcome-table", "fedcome-seeds", "fedcome-methods"  # keys of the views
 ONLY_TRIALS = "tags.`fedcome.kind` = 'trial'"
 PARAMS = (
     "method.name",
@@ -24,18 +24,15 @@ PARAMS = (
     "data.partition.classes",
     "seed",
 )
-COMPARED_PARAMS = ("method.name", "sampler.name", "participation")
 ACCURACY_COLUMN = f"metrics.`{metrics.ACCURACY}`"
 
 
 def saved_view_tags() -> dict[str, str]:
     """Tags for an experiment: all trials, and curves that average only what may be averaged."""
     return {
-        f"{TAG}{TABLE}": _envelope("Trials", _table()),
-        f"{TAG}{CURVES}": _envelope("Seeds", _curves(("tag", CONDITION))),
-        f"{TAG}{COMPARED}": _envelope(
-            "Method, sampler, share", _curves(*(("param", name) for name in COMPARED_PARAMS))
-        ),
+        f"{TAG}{TABLE}": _envelope("Trials by accuracy", _table()),
+        f"{TAG}{SEEDS}": _envelope("Mean over seeds", _curves(CONDITION)),
+        f"{TAG}{METHODS}": _envelope("By method, share, sampler", _curves(COMPARED)),
     }
 
 
@@ -52,15 +49,18 @@ def _table() -> dict[str, Any]:
     return {**_trials_by_accuracy(), "selectedColumns": columns, "columnOrder": columns}
 
 
-def _curves(*keys: tuple[str, str]) -> dict[str, Any]:
-    """Charts with a mean and a band for each group of trials that agree in these."""
+def _curves(tag: str) -> dict[str, Any]:
+    """Charts with a mean and a band for all trials that share the value of a tag.
+
+    One tag and not several parameters, whose names would fill the page's columns and legends.
+    """
     section = "fedcome-overview"
     return {
         **_trials_by_accuracy(),
         "selectedColumns": [ACCURACY_COLUMN],
         "groupBy": {
             "aggregateFunction": "average",
-            "groupByKeys": [{"mode": mode, "groupByData": name} for mode, name in keys],
+            "groupByKeys": [{"mode": "tag", "groupByData": tag}],
         },
         "useGroupedValuesInCharts": True,
         # Our section comes first, and stays there only if the page believes that somebody moved it.

@@ -1,6 +1,7 @@
 """From a result back to what made it, and to the same result again."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,8 @@ def test_the_trial_of_a_grid_is_repeated_from_its_run_as_the_run_says(
     _, (trial,) = runs_of(launched, "trial")
     note = trial.data.tags["mlflow.note.content"]
     monkeypatch.chdir(tmp_path)
-    module, *words = note.partition("python -m ")[2].split()
+    command = note.partition("To repeat it")[2].replace("\\\n", " ")
+    _, _, module, *words = shlex.split(command)
     succeed(module, *words)
     check_same(launched, tmp_path / "again")
 

@@ -54,11 +54,13 @@ def test_a_trial_is_a_run_with_its_settings_metrics_and_files(
     assert files == {"trial.json", "rounds.jsonl", "commands.txt", "plugin.py"}
 
 
-def test_a_run_says_how_to_repeat_its_trial(reopen: Reopen, database: Path) -> None:
+def test_a_run_says_what_made_it_and_how_to_repeat_it(reopen: Reopen, database: Path) -> None:
     reopen().begin(TRIAL)
     (run,) = runs(database)
     note = run.data.tags["mlflow.note.content"]
-    assert f"fedcome_ray.run --from {run.info.run_id} --tracking-uri {uri_of(database)}" in note
+    assert "    python -m this\n" in note
+    assert f"    python -m fedcome_ray.run --from {run.info.run_id} --output again" in note
+    assert f"--tracking-uri {uri_of(database)}" in note
 
 
 def test_what_a_trial_is_repeated_from_is_fetched_from_its_run(
