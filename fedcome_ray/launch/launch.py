@@ -13,6 +13,7 @@ from fedcome_ray.launch.work import words_of
 from fedcome_ray.tracking.store import check_uri
 from fedcome_ray.tracking.tracker import Tracker
 from fedcome_ray.trials.folder import exclusive
+from fedcome_ray.trials.origin import command_line
 from fedcome_ray.trials.run import check_fits
 
 
@@ -25,7 +26,12 @@ def launch(request: Request, console: Console) -> Outcome:
     # One launch at a time: its driver is the only writer of the default store, which is SQLite.
     with exclusive(locations.output, patience=0):
         before = Finished.read(request)
-        tags = {"grid": request.grid_name, "profile": request.profile, "launch": request.name}
+        tags = {
+            "grid": request.grid_name,
+            "profile": request.profile,
+            "launch": request.name,
+            "command": command_line(),
+        }
         artifacts = locations.output / "artifacts"
         tracker = Tracker(locations.tracking_uri, request.grid_name, artifacts, tags)
         try:

@@ -19,7 +19,7 @@ from typing import Any
 
 from PIL import Image
 
-from fedcome_ray.tracking.views import CURVES, TABLE, view_url
+from fedcome_ray.tracking.views import SEEDS, TABLE, view_url
 from tests.analysis import browser
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -63,9 +63,9 @@ def scroll(driver: Any, section: str) -> None:
 
 
 def shoot_mlflow(driver: Any, server: str) -> None:
-    for grid, view in (("partial_participation", TABLE), ("full_participation", CURVES)):
+    for grid, view in (("partial_participation", TABLE), ("full_participation", SEEDS)):
         driver.get(view_url(server, find_experiment(server, grid), view))
-        wait_for(driver, ".js-plotly-plot" if view == CURVES else ".ag-row")
+        wait_for(driver, ".js-plotly-plot" if view == SEEDS else ".ag-row")
         close_panels(driver)
         save(driver.get_screenshot_as_png(), f"mlflow_{view.removeprefix('fedcome-')}")
 
