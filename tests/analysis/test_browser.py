@@ -157,7 +157,8 @@ const target = () => document.getElementById(link.hash.slice(1));
 // Three frames later nothing moves any more, what is drawn only when in sight included.
 requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(() => {
   const box = target().getBoundingClientRect();
-  done({ top: box.top, height: box.height, isAtEnd: end() });
+  const fold = target().closest("details");
+  done({ top: box.top, height: box.height, isAtEnd: end(), isOpen: !fold || fold.open });
 })));
 """
 
@@ -172,6 +173,7 @@ def test_every_link_lands_on_what_it_names(large_page: Any) -> None:
         landed = large_page.execute_async_script(LAND, link)
         words = f"{link.get_attribute('href')}: {landed}"
         assert landed["height"] > 0, words
+        assert landed["isOpen"], words
         assert landed["isAtEnd"] or 0 <= landed["top"] < 40, words
     assert large_page.get_log("browser") == []
 
