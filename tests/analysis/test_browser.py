@@ -178,6 +178,27 @@ def test_every_link_lands_on_what_it_names(large_page: Any) -> None:
     assert large_page.get_log("browser") == []
 
 
+PLACES = """
+const done = arguments[0];
+const places = () => [...document.querySelectorAll("main > section, figure")]
+  .map((part) => Math.round(part.getBoundingClientRect().top + scrollY));
+const before = places();
+const end = document.documentElement.scrollHeight;
+const down = (y) => {
+  scrollTo(0, y);
+  if (y > end) return done([before, places()]);
+  requestAnimationFrame(() => requestAnimationFrame(() => down(y + innerHeight)));
+};
+down(0);
+"""
+
+
+def test_nothing_moves_while_one_reads(large_page: Any) -> None:
+    before, after = large_page.execute_async_script(PLACES)
+    assert len(before) > 20
+    assert before == after
+
+
 def test_an_address_with_a_target_opens_there(driver: Any, large: str) -> None:
     for target in ("sensitivity", "figure-fairness_sorted_accuracy", "claim-stable"):
         driver.get("about:blank")
