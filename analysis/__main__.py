@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fedcome_ray.console import exits, paths
+from fedcome_ray.console import arguments, exits, paths
 
 FORMATS = ("md", "csv", "tex", "html")
 EXAMPLES = """\
@@ -34,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    arguments.add_version(parser)
     parser.add_argument(
         "--grid", required=True, metavar="NAME", help="a grid in the store, or `all`"
     )
