@@ -58,9 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--at",
-        choices=["last", "best", "last10"],
+        choices=["last", "best", "tail"],
         default="last",
-        help="what tables compare: the last round (default), the best, the mean of the last ten",
+        help="what tables compare: the last round (default), the best, the mean of the last tenth",
     )
     parser.add_argument(
         "--profile", help="the profile to draw (default: the largest that has a finished trial)"
