@@ -1,5 +1,7 @@
 """A launch: the pending trials of a request, run, tracked and summed up."""
 
+import sys
+
 from rich.console import Console
 
 from fedcome_ray import datasets
@@ -79,7 +81,8 @@ def _run(
 ) -> Outcome:
     if not before.pending:
         return Outcome(num_pending=0)
-    doing(console, "loading Ray")  # slower than starting it, with MLflow in the background
+    if "ray" not in sys.modules:
+        doing(console, "loading Ray")  # slower than starting it, with MLflow in the background
     from fedcome_ray.launch.tune_run import run_trials
     from fedcome_ray.runtime.connection import connected
 
