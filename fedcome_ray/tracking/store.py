@@ -320,7 +320,8 @@ def description(command: str, run_id: str, uri: str) -> str:
     """What MLflow's page shows of a trial first: what made it, and how to make it again."""
     again = f"python -m fedcome_ray.run --from {run_id} --output again"
     store = f"--tracking-uri {shlex.quote(without_passwords(uri))}"
-    return f"Made by\n\n    {command}\n\nTo repeat it\n\n    {again} \\\n        {store}"
+    says = "Made by the first, repeated by the second:"  # short, or the page folds it
+    return f"{says}\n\n    {command}\n    {again} \\\n        {store}"
 
 
 def _prefixed(tags: Mapping[str, str]) -> dict[str, str]:

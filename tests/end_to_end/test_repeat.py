@@ -74,8 +74,8 @@ def test_the_trial_of_a_grid_is_repeated_from_its_run_as_the_run_says(
     _, (trial,) = runs_of(launched, "trial")
     note = trial.data.tags["mlflow.note.content"]
     monkeypatch.chdir(tmp_path)
-    command = note.partition("To repeat it")[2].replace("\\\n", " ")
-    _, _, module, *words = shlex.split(command)
+    _, again = note.replace("\\\n", " ").strip().rsplit("\n", 1)
+    _, _, module, *words = shlex.split(again)
     succeed(module, *words)
     check_same(launched, tmp_path / "again")
 
