@@ -23,6 +23,7 @@ from .tables import paper_table
 
 WIDTH = 7.0  # inches: the text width of a two-column page
 COLUMNS = 4  # of small multiples
+EARLY = 0.1  # share of the rounds in which curves rise steeply
 MOST_CURVES = 12  # more in a panel cannot be told apart
 PHASES = {"sample": "#56b4e9", "train": "#0072b2", "aggregate": "#d55e00", "evaluate": "#b3b3b3"}
 RC: dict[Any, Any] = {
@@ -100,7 +101,19 @@ def convergence(study: Study) -> Figure | None:
     table = curves(study, metrics.ACCURACY)
     if table.empty or table["round"].nunique() < 2 or _num_curves(table) > MOST_CURVES:
         return None
-    return _panels(table, "test accuracy, %")
+    figure = _panels(table, "test accuracy, %")
+    figure.axes[0].set_ylim(*_late_range(table))
+    return figure
+
+
+def _late_range(table: pd.DataFrame) -> tuple[float | None, float | None]:
+    """Where the curves are after the first tenth; their steep beginning would flatten the rest."""
+    late = table[table["round"] > EARLY * table["round"].max()]
+    low, high = (late["mean"] - late["std"]).min(), (late["mean"] + late["std"]).max()
+    if not low < high:  # also if all have diverged
+        return None, None
+    margin = 0.08 * (high - low)
+    return max(0.0, low - margin), min(100.0, high + margin)
 
 
 def rounds_to_target(study: Study) -> Figure | None:
@@ -341,7 +354,8 @@ def time_breakdown(study: Study) -> Figure | None:
 CONVERGENCE = Plot(
     "convergence",
     convergence,
-    "Test accuracy over rounds; lines are means over seeds, bands ± one sample standard deviation.",
+    "Test accuracy over rounds; lines are means over seeds, bands ± one sample standard deviation. "
+    "What lies below the picture is the steep beginning.",
     (metrics.ACCURACY,),
 )
 ROUNDS_TO_TARGET = Plot(

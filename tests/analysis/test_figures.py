@@ -1,3 +1,4 @@
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -6,7 +7,7 @@ from analysis.contents import contents_of
 from analysis.study import LAYOUTS, Study, select
 from fedcome_ray.methods import PAPER
 from tests.analysis import synthetic
-from tests.analysis.conftest import join, opened, seeds
+from tests.analysis.conftest import join, opened, seeds, trial
 
 
 def study_with_everything(grid: str) -> Study:
@@ -121,6 +122,14 @@ def test_convergence_has_a_band_over_seeds_and_begins_with_the_initial_model() -
         assert all(line.get_xdata()[0] == 0 for line in axis.lines)
     one_seed = figures.convergence(synthetic.study("full_participation", seeds=1, rounds=5))
     assert not any(axis.collections for axis in one_seed.axes)
+
+
+def test_convergence_shows_where_the_curves_end_and_not_their_steep_beginning() -> None:
+    accuracies = [10.0, 60.0, *np.linspace(90.0, 95.0, 28)]
+    frame = join(*(trial(name, 0, *accuracies) for name in ("fedavg", "fedcome")))
+    low, high = figures.convergence(select(frame)).axes[0].get_ylim()
+    assert 85 < low < 91
+    assert 95 < high < 97
 
 
 def test_figures_of_the_papers_size_have_room_for_everything() -> None:
