@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_formats,
         default=FORMATS,
         metavar="LIST",
-        help=f"of {','.join(FORMATS)} (default: all); html is the report",
+        help=f"of {','.join(FORMATS)} (default: all); html and md are the report",
     )
     parser.add_argument(
         "--at",

@@ -55,10 +55,10 @@ def what_we_found(studies: Iterable[Study], findings: Sequence[Finding]) -> list
 
 def markdown(groups: Iterable[Group]) -> str:
     blocks = [
-        f"## {group.heading}\n\n" + "\n".join(f"- {own.text}" for own in group.sentences)
+        f"### {group.heading}\n\n" + "\n".join(f"- {own.text}" for own in group.sentences)
         for group in groups
     ]
-    return "\n\n".join(["# What we found", *blocks]) + "\n"
+    return "\n\n".join(["## What we found", *blocks]) + "\n"
 
 
 def how_fedcome_did(study: Study) -> Iterator[str]:

@@ -12,7 +12,7 @@ from fedcome_ray import metrics
 from fedcome_ray.errors import UserError
 from fedcome_ray.trials.provenance import provenance
 
-from . import claims, figures, found, render, report, results, scores, tables, wins
+from . import claims, figures, found, page, render, report, results, scores, tables, wins
 from .charts import CHARTED
 from .contents import check_claims, contents_of
 from .papers import papers_own_table
@@ -105,19 +105,19 @@ def _write_figures(section: Section, output: Path) -> list[Path]:
 
 
 def _write_claims_and_report(sections: Sequence[Section], request: Request) -> list[Path]:
-    page = page_of(sections, _origin(sections, request), is_all=request.name == "all")
-    shared = [*page.summary, *page.general, claims.as_table(page.findings)]
+    whole = page_of(sections, _origin(sections, request), is_all=request.name == "all")
+    shared = [*whole.summary, *whole.general, claims.as_table(whole.findings)]
     files = _write_tables(shared, request)
+    name = "report" if request.name == "all" else request.name
     if "md" in request.formats:
-        files.append(request.output / "found.md")
-        files[-1].write_text(found.markdown(page.found), encoding="utf-8")
+        files.append(request.output / f"{name}.md")
+        page.write(files[-1], whole)
     if "csv" in request.formats:
         files.append(request.output / "tables" / "comparisons.csv")
-        claims.comparisons(page.findings).to_csv(files[-1], index=False)
+        claims.comparisons(whole.findings).to_csv(files[-1], index=False)
     if "html" in request.formats:
-        name = "report" if request.name == "all" else request.name
         files.append(request.output / f"{name}.html")
-        report.write(files[-1], page)
+        report.write(files[-1], whole)
     return files
 
 

@@ -534,11 +534,11 @@ def wait_for_text(page: Any, *words: str) -> str:
 
 def test_mlflow_opens_on_the_curves_of_a_grid(driver: Any, links: dict[str, str]) -> None:
     driver.get(links["full_participation"])
-    wait_for_text(driver, "Mean curves by method", "Overview\n(4)", "Group by: method.name")
+    wait_for_text(driver, "Mean over seeds", "Overview\n(4)", "Group by: fedcome.condition")
 
 
 def test_mlflow_opens_on_the_table_of_a_grid(driver: Any, links: dict[str, str]) -> None:
-    url = re.sub("fedcome-curves.*", f"{TABLE}&compareRunsMode=TABLE", links["full_participation"])
+    url = re.sub("fedcome-seeds.*", f"{TABLE}&compareRunsMode=TABLE", links["full_participation"])
     driver.get(url)
     text = wait_for_text(driver, "Trials by accuracy", "accuracy/test", "10 matching runs")
     assert "Sort: accuracy/test" in text

@@ -35,9 +35,21 @@ def test_tables_figures_and_report_are_written(written: Path) -> None:
 
 
 def test_what_was_found_is_written_in_sentences(written: Path) -> None:
-    text = (written / "found.md").read_text(encoding="utf-8")
+    text = (written / "report.md").read_text(encoding="utf-8")
     assert "FedCOME was about level with FedAvg" in text
     assert "Grid sensitivity has not been run: stable." in text
+
+
+def test_the_page_of_markdown_has_tables_figures_and_provenance(written: Path) -> None:
+    text = (written / "report.md").read_text(encoding="utf-8")
+    for file in (written / "tables").glob("full_participation*.md"):
+        if "metrics" not in file.stem:
+            assert file.read_text(encoding="utf-8") in text
+    pictures = re.findall(r"!\[[^\]]*\]\((.*?)\)", text)
+    assert "figures/full_participation_convergence.png" in pictures
+    assert all((written / picture).is_file() for picture in pictures)
+    assert "| trials run by commit | " in text
+    assert "sqlite:" not in text  # a place on this machine says nothing to others
 
 
 def test_the_report_is_complete_in_itself(written: Path) -> None:
