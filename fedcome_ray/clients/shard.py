@@ -33,9 +33,9 @@ class Shard:
         trial: Trial,
         population: Population,
         device: torch.device = CPU,
-        memory: int = BLOCK_MEMORY,
+        memory: int | None = None,
     ) -> None:
-        self.trial, self.device, self.memory = trial, device, memory
+        self.trial, self.device, self.memory = trial, device, memory or BLOCK_MEMORY
         self.model = models.build(trial.model, population.feature_shape, population.num_classes)
         self.method = methods.build(trial.method)
         self.train_examples = _on_device(population.train, device)

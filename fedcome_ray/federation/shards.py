@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedcome_ray.clients.company import computed_with
 from fedcome_ray.clients.evaluation import Evaluation
-from fedcome_ray.clients.shard import BLOCK_MEMORY, Shard
+from fedcome_ray.clients.shard import Shard
 from fedcome_ray.datasets.population import Population, Side
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.sharding import (
@@ -57,7 +57,7 @@ class LocalShards:
         population: Population,
         num_shards: int = 1,
         device: torch.device = CPU,
-        memory: int = BLOCK_MEMORY,
+        memory: int | None = None,
     ) -> None:
         self.population, self.device = population, device
         self.shards = [Shard(trial, population, device, memory) for _ in range(num_shards)]

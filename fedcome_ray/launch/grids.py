@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from fedcome_ray.launch import cost, search
 from fedcome_ray.launch.launch import check_cluster, launch
 from fedcome_ray.launch.request import Extras, Finished, Request
 from fedcome_ray.launch.results import show_results, write_best
+from fedcome_ray.numerics import device
 from fedcome_ray.runtime import placement
 
 SAMPLES = 16
@@ -75,8 +75,9 @@ def show_plan(request: Request, wanted: Search, out: Console) -> None:
     finished = Finished.read(request)
     out.print(cost.plan_table(request.trials, set(finished.results)))
     pending = [trial for trial in request.trials if trial.key not in finished.results]
-    here = placement.place(request.machine, max(1, len(pending)), os.cpu_count() or 1, 0)
-    out.print(f"{placement.words(here)}\n{cost.cost_words(cost.estimate(pending), here)}")
+    here = placement.place(request.machine, max(1, len(pending)), [placement.this_machine()])
+    total = cost.estimate(pending, on=device.pick(here.trial.gpus_per_shard))
+    out.print(f"{placement.words(here)}\n{cost.cost_words(total, here)}")
 
 
 def run(request: Request, wanted: Search, out: Console) -> int:

@@ -2,11 +2,12 @@
 
 import ctypes
 import os
+import platform
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from threadpoolctl import threadpool_limits
@@ -22,15 +23,62 @@ Precision = Literal["float32", "tf32", "bfloat16"]
 """Of matrix products: the last two are faster on GPUs that have them, and less exact."""
 
 
+Wish = Literal["auto", "cpu", "gpu"]
+"""Of a user: `auto` takes a GPU where there is one that PyTorch can use."""
+
+
+class Gpu(NamedTuple):
+    """A GPU that PyTorch can use."""
+
+    name: str
+    memory: int  # bytes
+
+
+def usable_gpus() -> list[Gpu]:
+    """The GPUs that this process can compute on: those of CUDA and ROCm.
+
+    Others may be there, and Ray counts them: an NVIDIA card beside a build of PyTorch for
+    processors, Apple's, Intel's.
+    """
+    if not torch.cuda.is_available():
+        return []
+    found = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    return [Gpu(one.name, one.total_memory) for one in found]
+
+
+def no_gpu_because() -> str:
+    """Why PyTorch has no GPU for us here, where it has none."""
+    build = f"PyTorch {torch.__version__}"
+    if torch.backends.mps.is_available():
+        return f"{build} has Apple's GPU, but no double precision on it, which the consensus needs"
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"{build} is a build without CUDA and ROCm"
+    return f"{build} finds no GPU, or no driver for it"
+
+
+def wished(wish: Wish) -> torch.device:
+    """The device of a process that has the machine for itself."""
+    if wish == "cpu" or (wish == "auto" and not usable_gpus()):
+        return CPU
+    if not usable_gpus():
+        raise UserError(f"--device: no GPU to compute on: {no_gpu_because()}")
+    return pick(1.0)
+
+
 def pick(gpu_fraction: float) -> torch.device:
-    """The device for a process that was given this share of a GPU, or of several.
+    """The device for a process that was given this share of a GPU.
 
     The share decides, not what CUDA sees: Ray hides no GPU from a process that asked for none.
     """
     if gpu_fraction == 0:
-        return torch.device("cpu")
-    device = torch.device("cuda", 0)
-    torch.cuda.set_per_process_memory_fraction(min(gpu_fraction, 1.0), device)
+        return CPU
+    if not usable_gpus():
+        raise UserError(
+            f"{platform.node()}: Ray gave this process {gpu_fraction:g} GPU, but "
+            f"{no_gpu_because()}; give --device cpu"
+        )
+    device = torch.device("cuda", 0)  # Ray renumbers those that it shows
+    torch.cuda.set_per_process_memory_fraction(gpu_fraction, device)
     return device
 
 

@@ -42,9 +42,10 @@ MakeShards = Callable[[Trial, SharedPopulation], Shards]
 
 def in_this_process(place: TrialPlace) -> MakeShards:
     """The only shard of a trial beside its server."""
-    chosen = device.pick(place.gpus_per_shard)
 
     def make(trial: Trial, shared: SharedPopulation) -> Shards:
+        # Here and not before: an error of the device is then one of the trial, with its cause.
+        chosen = device.pick(place.gpus_per_shard)
         return LocalShards(trial, shared.fetch(), device=chosen, memory=place.memory_per_shard)
 
     return make
@@ -66,15 +67,17 @@ class ShardHost:
 
     def __init__(self, place: TrialPlace) -> None:
         device.prepare_process()
-        self._device = device.pick(place.gpus_per_shard)
-        self._memory = place.memory_per_shard
+        self._place = place
+        self._device = device.CPU
         self._shard: Shard | None = None
 
     def load(self, trial: dict[str, Any], plugins: list[str], shared: SharedPopulation) -> None:
         methods.load_plugins(plugins)
         settings = Trial.model_validate(trial)
         check_plugin(settings)
-        self._shard = Shard(settings, shared.fetch(), self._device, self._memory)
+        self._shard = None  # its memory is needed for the next
+        self._device = device.pick(self._place.gpus_per_shard)
+        self._shard = Shard(settings, shared.fetch(), self._device, self._place.memory_per_shard)
 
     def train(self, received: Any, clients: Cohort, round_index: int) -> tuple[Any, ...]:
         report = self.shard.train(to_tensors(received), clients, round_index)
