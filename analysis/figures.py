@@ -106,14 +106,14 @@ def rounds_to_target(study: Study) -> Figure | None:
 
 
 def _target_bars(axis: Axes, panel: pd.DataFrame, target: float) -> None:
-    most = panel["round"].max() + 1
+    most = panel["round"].max()
     looks = _looks(panel)
     for place, (label, own) in enumerate(panel.groupby("label", sort=False)):
         reached = own.loc[own["mean"] >= target, "round"]
         if reached.empty:
             axis.text(0, place, " never", va="center", fontsize=7, style="italic")
             continue
-        rounds = reached.iloc[0] + 1
+        rounds = reached.iloc[0]
         axis.barh(place, rounds, color=looks[str(label)].colour, height=0.7)
         axis.text(rounds, place, f" {rounds:.0f}", va="center", fontsize=7)
     axis.set_yticks(range(len(looks)), list(looks))
@@ -135,7 +135,7 @@ def conflicts(study: Study) -> Figure | None:
         for look, (title, own) in zip(style.ANONYMOUS, _groups(table), strict=False):
             label = title if table is before else None
             axis.plot(
-                own["round"] + 1, own["mean"], color=look.colour, linestyle=look.line, label=label
+                own["round"], own["mean"], color=look.colour, linestyle=look.line, label=label
             )
         axis.set_xlabel("round")
     axes[0].set_title("conflicting pairs: above before, at zero after the consensus")
@@ -166,7 +166,7 @@ def client_loss(study: Study) -> Figure | None:
         own = study.clients[study.clients["run_id"] == trial["run_id"]]
         losses = scores.client_losses(own, metric)
         look = style.LOOKS.get(trial["method.name"], style.ANONYMOUS[0])
-        rounds = losses.index + 1
+        rounds = losses.index
         axis.plot(rounds, losses, color=look.colour, alpha=0.25, linewidth=0.5, rasterized=True)
         axis.plot(rounds, losses.mean(axis=1), color="black", linewidth=1.4)
         rises = 100 * scores.share_of_steps_up(losses)
@@ -272,7 +272,7 @@ def similarity(study: Study) -> Figure | None:
 
 def time_breakdown(study: Study) -> Figure | None:
     """Without the first round, in which kernels are compiled."""
-    warm = study.finished[study.finished["round"] > 0]
+    warm = study.finished[study.finished["round"] > 1]
     keys = ["method.name"]
     if study.layout.column == "data.num_clients":
         keys.append("data.num_clients")
@@ -365,7 +365,7 @@ def _panels(table: pd.DataFrame, words: str) -> Figure:
 
 
 def _curve(axis: Axes, own: pd.DataFrame, look: style.Look, label: str, place: int) -> None:
-    rounds, mean, std = own["round"] + 1, own["mean"], own["std"]
+    rounds, mean, std = own["round"], own["mean"], own["std"]
     every = max(1, len(own) // 6)
     axis.plot(
         rounds,

@@ -110,7 +110,7 @@ def _points(own: pd.DataFrame) -> dict[str, list[Any]]:
     chosen = np.unique(np.linspace(0, len(own) - 1, MOST_POINTS).round().astype(int))
     own = own.iloc[chosen]
     return {
-        "x": [int(number) + 1 for number in own["round"]],
+        "x": [int(number) for number in own["round"]],
         "mean": [_finite(value) for value in own["mean"]],
         "std": [_finite(value) for value in own["std"]],
     }

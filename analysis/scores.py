@@ -78,7 +78,7 @@ ACCURACY = {
 
 def seconds_per_round(frame: pd.DataFrame) -> "pd.Series[float]":
     """Without evaluation, which visits every client, and without the first round's compilation."""
-    warm = frame[frame["round"] > 0]
+    warm = frame[frame["round"] > 1]
     cost = warm[metrics.SECONDS_ROUND] - warm[metrics.SECONDS_EVALUATE].fillna(0.0)
     return cost.groupby(warm["run_id"]).median()
 
@@ -89,7 +89,7 @@ COST = Measure("Seconds per round without evaluation, median", seconds_per_round
 def rounds_to(frame: pd.DataFrame, target: float) -> "pd.Series[float]":
     """The number of rounds until the test accuracy first is `target`, NaN if it never is."""
     reached = frame[frame[metrics.ACCURACY] >= target]
-    first = reached.groupby("run_id")["round"].min() + 1
+    first = reached.groupby("run_id")["round"].min()
     return first.reindex(frame["run_id"].unique())
 
 
@@ -150,7 +150,7 @@ def share_of_clients_up(losses: pd.DataFrame) -> float:
 
 def evaluated(frame: pd.DataFrame) -> pd.DataFrame:
     """The rounds with an evaluation, by the settings: a NaN in one of them is a result."""
-    number = frame["round"] + 1
+    number = frame["round"]
     return frame[(number % frame["eval_every"] == 0) | (number == frame["rounds"])]
 
 

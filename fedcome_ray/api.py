@@ -41,7 +41,7 @@ class Result:
     final: dict[str, float]
     """The metrics of the last round."""
     rounds: "pd.DataFrame"
-    """A row for each round; columns `round`, the metrics by their names, the seconds."""
+    """A row for each round, 0 being the initial model; the metrics by their names, the seconds."""
     clients: "pd.DataFrame"
     """A row for each evaluated round and client."""
     params: "torch.Tensor"
@@ -49,7 +49,7 @@ class Result:
 
     def __repr__(self) -> str:
         accuracy = f"accuracy {self.final[metrics.ACCURACY]:.4f}"
-        return f"<Result of {self.trial.name} after {len(self.rounds)} rounds, {accuracy}>"
+        return f"<Result of {self.trial.name} after {self.trial.rounds} rounds, {accuracy}>"
 
     def model(self) -> "torch.nn.Module":
         """The model with the final params; it takes examples and gives logits."""
@@ -246,7 +246,7 @@ def _rounds_frame(folder: Path, found: TrialResult) -> "pd.DataFrame":
     import pandas as pd
 
     rows = [
-        {"key": found.key, "name": found.name, "round": one.index, **one.metrics, **one.seconds}
+        {"key": found.key, "name": found.name, "round": one.number, **one.metrics, **one.seconds}
         for one in read_rounds(folder)
     ]
     return pd.DataFrame(rows)

@@ -6,6 +6,7 @@ those that code refers to.
 """
 
 ACCURACY = "accuracy/test"
+ACCURACY_TAIL = "accuracy/tail"  # mean over the last tenth of the rounds; the last round has it
 ACCURACY_TRAIN = "accuracy/train"
 CLIENT_MEAN = "accuracy/client_mean"
 CLIENT_STD = "accuracy/client_std"
@@ -22,7 +23,7 @@ STEP_RATIO = "server/step_ratio"
 SECONDS_ROUND = "seconds/round"
 SECONDS_EVALUATE = "seconds/evaluate"
 
-HEADLINES = (ACCURACY, WORST_DECILE, LOSS, SECONDS_ROUND)
+HEADLINES = (ACCURACY_TAIL, ACCURACY, WORST_DECILE, LOSS, SECONDS_ROUND)
 """What a table of trials shows first."""
 CURVES = (ACCURACY, LOSS, WORST_DECILE, OPPOSED)
 """What is drawn over the rounds first."""

@@ -16,7 +16,7 @@ def finish(trial: Trial, folder: Path, accuracy: float = 0.5, **changes: Any) ->
         "key": trial.key,
         "name": trial.name,
         "rounds": trial.rounds,
-        "final": {metrics.ACCURACY: accuracy},
+        "final": {metrics.ACCURACY: accuracy, metrics.ACCURACY_TAIL: accuracy},
         "params_sha256": "",
         "recoveries": 0,
         "provenance": {"commit": "a commit"},

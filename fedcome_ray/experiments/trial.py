@@ -70,7 +70,7 @@ class Trial(Hyperparameters):
     rounds: PositiveInt = 100
     seed: NonNegativeInt = 0
     eval_every: PositiveInt = 1
-    """Rounds between evaluations; the last round is always evaluated."""
+    """Rounds between evaluations; the initial model and the last round are always evaluated."""
     eval_train_every: PositiveInt | None = None
     """Rounds between evaluations on the clients' training examples; unset, there are none."""
     init_digest: str | None = None
@@ -107,11 +107,12 @@ class Trial(Hyperparameters):
             )
         return self.cohort_size
 
-    def is_evaluated(self, round_index: int) -> bool:
-        return (round_index + 1) % self.eval_every == 0 or round_index + 1 == self.rounds
+    def is_evaluated(self, number: int) -> bool:
+        """Whether the clients' tests follow when this many rounds are done."""
+        return number % self.eval_every == 0 or number == self.rounds
 
-    def is_train_evaluated(self, round_index: int) -> bool:
-        return self.eval_train_every is not None and (round_index + 1) % self.eval_train_every == 0
+    def is_train_evaluated(self, number: int) -> bool:
+        return self.eval_train_every is not None and number % self.eval_train_every == 0
 
     @property
     def key(self) -> str:

@@ -17,9 +17,12 @@ from fedcome_ray.methods.method import Cohort, Info
 
 @dataclass(frozen=True)
 class Round:
-    """What happened in a round: an entry of the trial's history."""
+    """What happened in a round: an entry of the trial's history.
 
-    index: int
+    Entries count the rounds that are done: number 0 is the model before any training.
+    """
+
+    number: int
     cohort: Cohort
     metrics: dict[str, float]  # by the names under which they are tracked
     seconds: dict[str, float]  # by phase, and of the whole
@@ -37,7 +40,7 @@ def run_round(
 ) -> Round:
     """Sample, train, aggregate, evaluate."""
     phases = Phases()
-    index = server.state.round_index
+    index = server.state.round_index  # of this round, from 0
 
     cohort = server.sample()  # who takes part
     phases.end("sample")
@@ -53,8 +56,28 @@ def run_round(
     train = shards.evaluate(server.params, "train") if evaluate_train else None
     phases.end("evaluate")
 
+    return _entry(index + 1, cohort, info, test, train, phases)
+
+
+def before_training(server: Server, shards: Shards, *, evaluate_train: bool = False) -> Round:
+    """Evaluate the model that training starts from."""
+    phases = Phases()
+    test = shards.evaluate(server.params)
+    train = shards.evaluate(server.params, "train") if evaluate_train else None
+    phases.end("evaluate")
+    return _entry(0, (), {}, test, train, phases)
+
+
+def _entry(
+    number: int,
+    cohort: Cohort,
+    info: Info,
+    test: Evaluation | None,
+    train: Evaluation | None,
+    phases: "Phases",
+) -> Round:
     found = named_metrics(info, test, train)
-    return Round(index, cohort, found, phases.named(), round(time.time(), 3), test, train)
+    return Round(number, cohort, found, phases.named(), round(time.time(), 3), test, train)
 
 
 def named_metrics(

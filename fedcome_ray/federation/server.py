@@ -84,6 +84,6 @@ def _check_finite(report: Report, cohort: Cohort, round_index: int) -> None:
     if not finite.all():
         lost = np.array(cohort)[~finite].tolist()
         raise DivergenceError(
-            f"round {round_index}: the updates of clients {lost} are not finite; "
+            f"round {round_index + 1}: the updates of clients {lost} are not finite; "
             f"a smaller `local.lr` or a `local.clip_norm` may help"
         )

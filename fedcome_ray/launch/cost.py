@@ -88,7 +88,7 @@ def _cost_of(trial: Trial, shape: Description, cohort: int, seconds_per_example:
     evaluated = shape.num_test / trial.eval_every / 3  # only a forward pass
     per_round = (trained + evaluated) * seconds_per_example + ROUND_OVERHEAD_SECONDS
     params_bytes = 4 * models.build(trial.model, shape.feature_shape, shape.num_classes).dim
-    results = trial.rounds // trial.eval_every * shape.num_clients
+    results = (1 + trial.rounds // trial.eval_every) * shape.num_clients
     example_bytes = 4 * math.prod(shape.feature_shape)
     return Cost(
         rounds=trial.rounds,

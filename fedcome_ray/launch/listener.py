@@ -32,7 +32,7 @@ class Listener:
         self._tracker = tracker
         self._progress = progress
         self._started: set[str] = set()
-        self._next_round: dict[str, int] = {}  # trial key -> the first round not yet counted
+        self._last_counted: dict[str, int] = {}  # trial key -> number of a round
 
     def started(self, trial: Trial) -> None:
         if trial.key not in self._started:  # else it is a restart
@@ -41,8 +41,8 @@ class Listener:
             self._tracker.trial_started(trial)
 
     def heard(self, trial: Trial, news: News) -> None:
-        if trial.key not in self._next_round:
-            self._next_round[trial.key] = news.num_restored
+        if trial.key not in self._last_counted:
+            self._last_counted[trial.key] = news.num_restored or -1
             self._progress.resumed(trial, news.num_restored)
         self._progress.advanced(trial, news.rounds)
         self._tracker.trial_advanced(trial, news.rounds)
@@ -78,9 +78,9 @@ class Listener:
 
     def _count(self, trial: Trial, rounds: Sequence[Round]) -> None:
         """Count what this launch computed, once: a restarted trial hands out its history again."""
-        fresh = [one for one in rounds if one.index >= self._next_round[trial.key]]
-        self._next_round[trial.key] += len(fresh)
+        fresh = [one for one in rounds if one.number > self._last_counted[trial.key]]
         for one in fresh:
+            self._last_counted[trial.key] = one.number
             _add(self.outcome.phases, one.seconds)
 
 

@@ -96,7 +96,7 @@ class Progress:
         before = self._rounds.get(trial.key, 0)
         accuracy = self._running.get(trial.key, (trial, None))[1]
         for one in rounds:
-            self._rounds[trial.key] = max(self._rounds.get(trial.key, 0), one.index + 1)
+            self._rounds[trial.key] = max(self._rounds.get(trial.key, 0), one.number)
             accuracy = one.metrics.get(metrics.ACCURACY, accuracy)
         self._done += (self._rounds.get(trial.key, 0) - before) * self._cohorts[trial.key]
         self._running[trial.key] = (trial, accuracy)

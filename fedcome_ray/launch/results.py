@@ -8,7 +8,7 @@ from fedcome_ray import metrics
 from fedcome_ray.console.output import say
 from fedcome_ray.experiments import overlay
 from fedcome_ray.launch.request import Finished
-from fedcome_ray.launch.summary import result_table
+from fedcome_ray.launch.summary import Reached, result_table
 from fedcome_ray.trials.provenance import cautions, commits
 
 
@@ -17,7 +17,7 @@ def show_results(finished: Finished, out: Console) -> None:
     request = finished.request
     names = sorted({trial.data.dataset for trial in request.trials})
     rounds = sorted({trial.rounds for trial in request.trials})
-    out.print(result_table(request.trials, final_accuracy(finished)))
+    out.print(result_table(request.trials, _reached(finished)))
     say(
         out,
         f"grid {request.grid_name}, profile {request.profile}, {', '.join(names)}, "
@@ -28,16 +28,20 @@ def show_results(finished: Finished, out: Console) -> None:
         say(out, caution, "yellow")
 
 
-def final_accuracy(finished: Finished) -> dict[str, float]:
+def _reached(finished: Finished) -> dict[str, Reached]:
     """By trial key."""
-    return {key: result.final[metrics.ACCURACY] for key, result in finished.results.items()}
+    return {
+        key: Reached(100 * one.final[metrics.ACCURACY_TAIL], 100 * one.final[metrics.ACCURACY])
+        for key, one in finished.results.items()
+    }
 
 
 def best_settings(finished: Finished) -> str:
     """The best settings of each method, as an overlay file."""
     request = finished.request
     origin = f"grid {request.grid_name}, profile {request.profile}, {_commits(finished)}"
-    return overlay.text(overlay.best(request.trials, final_accuracy(finished)), origin)
+    tails = {key: reached.tail for key, reached in _reached(finished).items()}
+    return overlay.text(overlay.best(request.trials, tails), origin)
 
 
 def write_best(finished: Finished, path: Path, out: Console) -> None:

@@ -188,7 +188,7 @@ def _learn(
             if result is None:
                 study.tell(ticket, state=optuna.trial.TrialState.FAIL)
             else:
-                study.tell(ticket, result.final[metrics.ACCURACY])
+                study.tell(ticket, result.final[metrics.ACCURACY_TAIL])
 
 
 def _distributions(optuna: Any, ranges: Mapping[str, Range]) -> dict[str, Any]:

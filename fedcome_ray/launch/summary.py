@@ -1,9 +1,13 @@
-"""The table at the end of a launch: accuracy of the last round, mean and spread over seeds."""
+"""The table at the end of a launch: mean and spread over seeds of the accuracy that was reached.
+
+The mean of the last tenth of the rounds comes first, since a single round swings.
+"""
 
 from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -11,15 +15,23 @@ from rich.text import Text
 from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial, label
 
-Cells = dict[tuple[str, ...], dict[str, list[float]]]
+
+class Reached(NamedTuple):
+    """The test accuracy at the end of a trial, in %."""
+
+    tail: float  # mean of the last tenth of the rounds
+    last: float  # of the last round
+
+
+Cells = dict[tuple[str, ...], dict[str, list[Reached]]]
 KINDS = ("method", "sampler", "model")
 TELLING = ("method", "sampler", "data.dataset")  # looked at first
 
 
-def result_table(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> Group:
+def result_table(trials: Sequence[Trial], reached: Mapping[str, Reached]) -> Group:
     """Rows and columns are the settings in which the trials differ; only seeds are averaged.
 
-    `accuracy` is by trial key; cells without a finished trial stay empty.
+    `reached` is by trial key; cells without a finished trial stay empty.
     """
     points = {trial.key: _point(trial) for trial in trials}
     rows, column = _rows_and_column(list(points.values()))
@@ -27,8 +39,8 @@ def result_table(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> Grou
     for key, point in points.items():
         row = cells.setdefault(tuple(point.get(name, "") for name in rows), {})
         values = row.setdefault(point[column] if column else "accuracy", [])
-        if key in accuracy:
-            values.append(100 * accuracy[key])
+        if key in reached:
+            values.append(reached[key])
     return _render(cells, rows, column)
 
 
@@ -62,14 +74,15 @@ def _count(points: list[dict[str, str]], names: list[str]) -> int:
 def _render(cells: Cells, rows: list[str], column_name: str | None) -> Group:
     columns = list({column: None for row in cells.values() for column in row})
     across = f", by {column_name}" if column_name else ""
-    title = Text(f"Test accuracy of the last round, %{across}")  # a table would cut its own title
-    table = Table()
+    words = f"Test accuracy, %{across}: last tenth of the rounds, last round"
+    title = Text(words)  # a table would cut its own title
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in rows:
         table.add_column(name)
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     best = {
-        column: max((mean(row[column]) for row in cells.values() if row.get(column)), default=None)
+        column: max((_tail(row[column]) for row in cells.values() if row.get(column)), default=None)
         for column in columns
     }
     for labels, row in cells.items():
@@ -81,8 +94,14 @@ def _show(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _cell(values: list[float], best: float | None) -> str:
+def _tail(values: list[Reached]) -> float:
+    return mean(one.tail for one in values)
+
+
+def _cell(values: list[Reached], best: float | None) -> str:
     if not values:
         return "-"
-    text = f"{mean(values):.2f}" + (f" ± {stdev(values):.2f}" if len(values) > 1 else "")
-    return f"[bold]{text}[/bold]" if mean(values) == best else text
+    spread = f"±{stdev(one.tail for one in values):.1f}" if len(values) > 1 else ""
+    text = f"{_tail(values):.1f}{spread}"
+    text = f"[bold]{text}[/bold]" if _tail(values) == best else text
+    return f"{text} {mean(one.last for one in values):.1f}"

@@ -109,7 +109,8 @@ class TrialActor(tune.Trainable):
         if run is None:
             rounds = read_rounds(self._folder)
             self._close()
-            return _news(rounds, len(rounds), rounds, is_finished=True)
+            done = self._trial.rounds
+            return _news(rounds, done, done, rounds, is_finished=True)
         checkpoints = run.checkpoint_seconds
         rounds = run.advance(self._report_seconds)
         self._spent["checkpoint"] += run.checkpoint_seconds - checkpoints
@@ -121,7 +122,9 @@ class TrialActor(tune.Trainable):
             run.finish()
             self._close()
             self._spent["finish"] += perf_counter() - end
-        return _news(rounds, run.num_restored, run.rounds, run.is_finished)
+        return _news(
+            rounds, run.num_restored, run.rounds_done, run.rounds, is_finished=run.is_finished
+        )
 
     def _open(self) -> TrialRun | None:
         """The trial, ready to go on; None if another process has finished it in the meantime."""
@@ -148,11 +151,18 @@ def _trial_of(config: dict[str, Any]) -> Trial:
     return Trial.model_validate(config["spec"]["trial"])
 
 
-def _news(fresh: list[Round], num_restored: int, rounds: list[Round], is_finished: bool) -> News:
+def _news(
+    fresh: list[Round],
+    num_restored: int,
+    rounds_done: int,
+    rounds: list[Round],
+    *,
+    is_finished: bool,
+) -> News:
     return News(
         rounds=[replace(one, cohort=()) for one in fresh],
         num_restored=num_restored,
-        rounds_done=len(rounds),
+        rounds_done=rounds_done,
         accuracy=last_accuracy(rounds),
         is_finished=is_finished,
     )

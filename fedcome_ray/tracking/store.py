@@ -190,15 +190,15 @@ class Store:
         from mlflow.entities import Metric
 
         run = self._run(trial, provenance)
-        fresh = [one for one in rounds if one.index >= run.next_round]
+        fresh = [one for one in rounds if one.number >= run.next_round]
         metrics = [
-            Metric(name, value, round(one.time * 1000), one.index)
+            Metric(name, value, round(one.time * 1000), one.number)
             for one in fresh
             for name, value in {**one.metrics, **one.seconds}.items()
         ]
         if metrics:
             self._client.log_batch(run.id, metrics=metrics)
-            run.next_round = fresh[-1].index + 1
+            run.next_round = fresh[-1].number + 1
 
     def end(self, trial: Trial, status: str, folder: Path) -> None:
         """`status` is MLflow's: FINISHED, FAILED or KILLED."""

@@ -1,7 +1,7 @@
 """The folder of a trial, which any process can read, and continue, at any time.
 
 trial.json               the settings
-rounds.jsonl             one line for each round: cohort, metrics, seconds
+rounds.jsonl             one line for each round: cohort, metrics, seconds; first the initial model
 checkpoint.safetensors   everything that the next round needs
 trial.log                what went wrong, if something did
 stopped                  empty; a search stopped the trial early
@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from fedcome_ray import metrics
 from fedcome_ray.errors import FedcomeError, UserError
 from fedcome_ray.federation.round import Round
 from fedcome_ray.numerics.libraries import Arithmetic
@@ -66,7 +67,7 @@ def read_result(folder: Path) -> TrialResult | None:
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}); delete it to run the trial again") from None
     names = {field.name for field in fields(TrialResult)}
-    missing = names - content.keys()
+    missing = names - content.keys() or {metrics.ACCURACY_TAIL} - content["final"].keys()
     if missing:
         raise UserError(f"{path} lacks {sorted(missing)}; delete it to run the trial again")
     return TrialResult(**{name: content[name] for name in names})
@@ -109,7 +110,7 @@ def read_rounds(folder: Path) -> list[Round]:
 
 def _line(one: Round) -> str:
     content = {
-        "round": one.index,
+        "round": one.number,
         "time": one.time,
         "metrics": one.metrics,
         "seconds": one.seconds,

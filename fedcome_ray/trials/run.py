@@ -7,6 +7,8 @@ and, since rounds are pure functions of the state, come out the same.
 import hashlib
 import json
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,12 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from fedcome_ray import models
+from fedcome_ray import metrics, models
 from fedcome_ray.clients.company import computed_with
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.errors import ConfigError, FedcomeError, ShardError
 from fedcome_ray.experiments.trial import Trial
-from fedcome_ray.federation.round import Round, run_round
+from fedcome_ray.federation.round import Round, before_training, run_round
 from fedcome_ray.federation.server import Server
 from fedcome_ray.federation.shards import Shards
 from fedcome_ray.models.model import Model
@@ -74,7 +76,7 @@ class TrialRun:
         model = models.build(trial.model, population.feature_shape, population.num_classes)
         params = model.init(trial.seed) if init_params is None else aligned(init_params)
         self.server = Server(trial, params, population.num_clients)
-        self.rounds: list[Round] = []
+        self.rounds: list[Round] = []  # the history; its first entry is the initial model
         self.recoveries = 0
         self.checkpoint_seconds = 0.0  # of all checkpoints
         self._initial = self.server.state
@@ -88,11 +90,15 @@ class TrialRun:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / SETTINGS).write_text(trial.model_dump_json(indent=2))
         self._restore()
-        self.num_restored = len(self.rounds)
+        self.num_restored = self.rounds_done
+
+    @property
+    def rounds_done(self) -> int:
+        return self.server.state.round_index
 
     @property
     def is_finished(self) -> bool:
-        return len(self.rounds) == self.trial.rounds
+        return self.rounds_done == self.trial.rounds
 
     def advance(self, seconds: float) -> list[Round]:
         """Run rounds for about this long, at least one; the rounds not handed out before.
@@ -102,7 +108,7 @@ class TrialRun:
         end = time.monotonic() + seconds
         while not self.is_finished:
             try:
-                self._add(self._run_round())
+                self._add(self._next_round())
                 self._checkpoint_if_due()
             except ShardError:
                 self.recoveries += 1
@@ -144,7 +150,7 @@ class TrialRun:
         result = TrialResult(
             key=self.trial.key,
             name=self.trial.name,
-            rounds=len(self.rounds),
+            rounds=self.rounds_done,
             final=self.rounds[-1].metrics,
             params_sha256=hashlib.sha256(params.tobytes()).hexdigest(),
             recoveries=self.recoveries,
@@ -170,14 +176,18 @@ class TrialRun:
             tables["similarity.parquet"] = similarity_table(sampler)
         return tables
 
-    def _run_round(self) -> Round:
-        number = self.server.state.round_index
-        return run_round(
-            self.server,
-            self.shards,
-            evaluate=self.trial.is_evaluated(number),
-            evaluate_train=self.trial.is_train_evaluated(number),
-        )
+    def _next_round(self) -> Round:
+        """The next entry of the history."""
+        number = len(self.rounds)
+        evaluate_train = self.trial.is_train_evaluated(number)
+        if number == 0:
+            return before_training(self.server, self.shards, evaluate_train=evaluate_train)
+        evaluate = self.trial.is_evaluated(number)
+        one = run_round(self.server, self.shards, evaluate=evaluate, evaluate_train=evaluate_train)
+        if not self.is_finished:
+            return one
+        tail = tail_accuracy([*self.rounds, one])
+        return replace(one, metrics={**one.metrics, metrics.ACCURACY_TAIL: tail})
 
     def _add(self, one: Round) -> None:
         self.rounds.append(one.slim())
@@ -185,7 +195,7 @@ class TrialRun:
             return
         unknown = np.full(self._population.num_clients, np.nan)
         columns = (
-            np.array(one.index),
+            np.array(one.number),
             one.test.client_loss if one.test else unknown,
             one.test.client_accuracy if one.test else unknown,
             one.train.client_loss if one.train else unknown,
@@ -239,14 +249,13 @@ class TrialRun:
 
     def _read_history(self) -> list[Round]:
         """The rounds up to the checkpoint; later ones will be written again."""
-        num_rounds = self.server.state.round_index
-        if num_rounds == 0:
+        if not self._evaluations[0]:  # the first entry always has an evaluation
             return []
-        rounds = read_rounds(self.folder)[:num_rounds]
-        if [one.index for one in rounds] != list(range(num_rounds)):
+        rounds = read_rounds(self.folder)[: self.rounds_done + 1]
+        if [one.number for one in rounds] != list(range(self.rounds_done + 1)):
             raise FedcomeError(
                 f"{self.folder / ROUNDS} is damaged: it does not have every round up to the "
-                f"checkpoint's {num_rounds}; delete {self.folder} to start the trial anew"
+                f"checkpoint's {self.rounds_done}; delete {self.folder} to start the trial anew"
             )
         return rounds
 
@@ -258,6 +267,13 @@ class TrialRun:
     def _write_rounds(self) -> None:
         append_rounds(self.folder, self.rounds[self._num_written :])
         self._num_written = len(self.rounds)
+
+
+def tail_accuracy(rounds: Sequence[Round]) -> float:
+    """Mean test accuracy over the last tenth of the rounds: it swings less than the last one's."""
+    last = rounds[-1].number
+    tail = [one.metrics for one in rounds if 10 * one.number > 9 * last]
+    return float(np.mean([found[metrics.ACCURACY] for found in tail if metrics.ACCURACY in found]))
 
 
 def check_fits(trial: Trial, population: Population) -> Model:

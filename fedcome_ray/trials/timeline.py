@@ -32,7 +32,7 @@ def _events(one: Round, process: int) -> list[dict[str, Any]]:
     phases = dict(one.seconds)
     duration = phases.pop(metrics.SECONDS_ROUND)
     start = one.time - duration
-    spans = [(f"round {one.index}", start, duration)]
+    spans = [(f"round {one.number}", start, duration)]
     for name, seconds in phases.items():
         spans.append((metrics.phase_of(name), start, seconds))
         start += seconds

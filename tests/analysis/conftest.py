@@ -46,7 +46,7 @@ def trial(method: str, seed: int, *accuracies: float, **changes: Any) -> pd.Data
     key = f"{len(trial.keys):012x}"
     trial.keys.append(key)
     rounds = {
-        "round": range(len(accuracies)),
+        "round": range(1, len(accuracies) + 1),
         "accuracy/test": [accuracy / 100 for accuracy in accuracies],
         "accuracy/worst_decile": [accuracy / 200 for accuracy in accuracies],
         "loss/test": [2 - accuracy / 100 for accuracy in accuracies],

@@ -111,7 +111,7 @@ def test_a_trial_that_somebody_else_has_finished_is_reported_with_its_history(
     answer = actor.step()
     assert answer["done"]
     assert answer["rounds_done"] == ROUNDS
-    assert [one.index for one in answer["news"].rounds] == list(range(ROUNDS))
+    assert [one.number for one in answer["news"].rounds] == list(range(ROUNDS + 1))
     assert (folder / "result.json").stat().st_mtime_ns == stamp
 
 

@@ -38,15 +38,15 @@ def test_every_name_of_the_face_is_there() -> None:
 
 
 def test_rounds_are_rows_and_metrics_columns(result: fedcome_ray.Result) -> None:
-    assert result.rounds["round"].tolist() == [0, 1, 2, 3]
+    assert result.rounds["round"].tolist() == [0, 1, 2, 3, 4]
     known = result.rounds["accuracy/test"].notna().tolist()
-    assert known == [False, True, False, True]  # evaluated every other round
+    assert known == [True, False, True, False, True]  # evaluated every other round
     assert result.rounds["accuracy/test"].iloc[-1] == result.final["accuracy/test"]
     assert (result.rounds["seconds/round"] > 0).all()
 
 
 def test_clients_are_rows_of_evaluated_rounds(result: fedcome_ray.Result) -> None:
-    assert len(result.clients) == 2 * 10
+    assert len(result.clients) == 3 * 10
     assert {"round", "client", "test_accuracy"} <= set(result.clients.columns)
 
 
@@ -83,7 +83,7 @@ def test_a_kept_trial_is_read_back_and_not_run_again(
     assert len(found) == 1
     assert found.trials["method.name"].tolist() == ["scaffold"]
     assert found.trials["accuracy/test"].tolist() == [result.final["accuracy/test"]]
-    assert found.rounds["round"].tolist() == [0, 1, 2, 3]
+    assert found.rounds["round"].tolist() == [0, 1, 2, 3, 4]
     pd.testing.assert_frame_equal(found[TRIAL.key].clients, kept.clients)
 
 
@@ -131,7 +131,7 @@ def test_a_grid_gives_frames_side_by_side(tmp_path: Path) -> None:
         "import sys\nfrom fedcome_ray import run_grid\n"
         "settings = {'rounds': 2, 'method.name': 'fedavg', 'data.num_clients': 10}\n"
         "found = run_grid('heterogeneity', set=settings, output=sys.argv[1])\n"
-        "found.trials.to_csv(sys.argv[2])\nassert len(found.rounds) == 6, found.rounds\n"
+        "found.trials.to_csv(sys.argv[2])\nassert len(found.rounds) == 9, found.rounds\n"
     )
     table = tmp_path / "trials.csv"
     command = [sys.executable, "-c", code, str(tmp_path / "results"), str(table)]
@@ -156,7 +156,7 @@ def test_a_notebook_shows_a_bar() -> None:
     shown = [out["data"]["text/html"] for out in cell.outputs if "data" in out]
     assert len(shown) == 1  # one bar, updated in place
     assert '<progress value="1.0000"' in shown[0]
-    assert [out["text"] for out in cell.outputs if out["output_type"] == "stream"] == ["3\n"]
+    assert [out["text"] for out in cell.outputs if out["output_type"] == "stream"] == ["4\n"]
 
 
 def test_a_method_of_ones_own_is_run_and_read_back(tmp_path: Path) -> None:

@@ -98,14 +98,14 @@ class TestLocal:
 
 
 class TestEvaluation:
-    def test_the_last_round_is_always_evaluated(self) -> None:
+    def test_the_initial_model_and_the_last_round_are_always_evaluated(self) -> None:
         trial = parse_trial({"rounds": 10, "eval_every": 4})
-        assert [n for n in range(10) if trial.is_evaluated(n)] == [3, 7, 9]
+        assert [n for n in range(11) if trial.is_evaluated(n)] == [0, 4, 8, 10]
 
     def test_training_examples_are_evaluated_only_if_asked_for(self) -> None:
         assert not parse_trial({}).is_train_evaluated(0)
         trial = parse_trial({"eval_train_every": 2})
-        assert [n for n in range(5) if trial.is_train_evaluated(n)] == [1, 3]
+        assert [n for n in range(5) if trial.is_train_evaluated(n)] == [0, 2, 4]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_launch_leaves_its_results_and_counts(tmp_path: Path) -> None:
     params, counted, texts = launch_record(finished_of(tmp_path), outcome)
     assert params == {"trials": 2, "pending": 2, "profile": "quick"}
     assert counted["launch/finished"] == counted["launch/failed"] == 1
-    assert "75.00" in texts["results.txt"]
+    assert "75.0 75.0" in texts["results.txt"]
     assert texts["failures.txt"] == f"{TRIALS[1].key}: why"
 
 

@@ -30,7 +30,7 @@ class Notes:
         self.told.append(("started", trial.key))
 
     def trial_advanced(self, trial: Trial, rounds: Sequence[Round]) -> None:
-        self.told.append(("advanced", trial.key, *(str(one.index) for one in rounds)))
+        self.told.append(("advanced", trial.key, *(str(one.number) for one in rounds)))
 
     def trial_ended(self, trial: Trial, status: str, folder: Path) -> None:
         self.told.append((status, trial.key))
@@ -83,7 +83,7 @@ def test_a_restart_tells_its_history_again_and_is_counted_once(listener: Listene
 
 def test_rounds_of_an_earlier_launch_are_not_counted(listener: Listener) -> None:
     listener.started(TRIAL)
-    listener.heard(TRIAL, News(some_rounds(0, 1, 2), num_restored=2))
+    listener.heard(TRIAL, News(some_rounds(0, 1, 2, 3), num_restored=2))
     assert listener.outcome.phases == {metrics.SECONDS_ROUND: 0.5}
 
 

@@ -69,7 +69,7 @@ def test_without_a_terminal_the_headline_comes_now_and_then_on_one_line(clock: C
             progress.started(trial)
         progress.ended(own[0], "failed")
         clock.now = 20.0
-        progress.advanced(own[1], some_rounds(*range(10)))
+        progress.advanced(own[1], some_rounds(*range(11)))
         progress.advanced(own[2], some_rounds(0))
     headline = file.getvalue().splitlines()[1]
     assert headline == "1 waiting, 2 running, 1 failed · 25% · 0.5 rounds/s · ETA 0:01:00"
@@ -83,7 +83,7 @@ def test_rounds_of_an_earlier_launch_are_done_but_say_nothing_about_the_speed(cl
         progress.started(own)
         progress.resumed(own, 8)
         clock.now = 20.0
-        progress.advanced(own, some_rounds(*range(9)))
+        progress.advanced(own, some_rounds(*range(10)))
     assert file.getvalue() == "1 running · 90% · 0.1 rounds/s · ETA 0:00:20\n"
 
 
@@ -92,9 +92,9 @@ def test_a_history_that_is_told_twice_counts_once(clock: Clock) -> None:
     progress, file = progress_of([own])
     with progress:
         progress.started(own)
-        progress.advanced(own, some_rounds(0, 1, 2))
+        progress.advanced(own, some_rounds(0, 1, 2, 3))
         clock.now = 20.0
-        progress.advanced(own, some_rounds(0, 1, 2, 3, 4))
+        progress.advanced(own, some_rounds(0, 1, 2, 3, 4, 5))
     assert "50% · 0.2 rounds/s · ETA 0:00:20" in file.getvalue()
 
 
@@ -114,7 +114,7 @@ class TestTerminal:
         progress, _ = progress_of(own)
         for trial in own[:num_running]:
             progress.started(trial)
-            progress.advanced(trial, some_rounds(0))
+            progress.advanced(trial, some_rounds(0, 1))
         progress.ended(own[0], "done")
         file = io.StringIO()
         Console(file=file, width=80, force_terminal=True, color_system=None).print(

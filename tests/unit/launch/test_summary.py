@@ -1,6 +1,7 @@
 """The table at the end of a launch."""
 
 import io
+import re
 from statistics import mean, stdev
 from typing import Any
 
@@ -9,7 +10,7 @@ from rich.console import Console
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.grid import Grid
 from fedcome_ray.experiments.trial import Trial, parse_trial
-from fedcome_ray.launch.summary import result_table
+from fedcome_ray.launch.summary import Reached, result_table
 
 
 def expand(**axes: list[Any]) -> list[Trial]:
@@ -18,11 +19,14 @@ def expand(**axes: list[Any]) -> list[Trial]:
 
 
 def cells(trials: list[Trial], accuracy: dict[str, float]) -> list[list[str]]:
-    """The rows of the table as text, without what draws the lines."""
+    """The rows of the table as text; the last round is one point worse than the tail."""
+    reached = {key: Reached(100 * value, 100 * value - 1) for key, value in accuracy.items()}
     console = Console(width=200, file=io.StringIO(), record=True)
-    console.print(result_table(trials, accuracy))
-    rows = [line for line in console.export_text().splitlines() if line.startswith("│")]
-    return [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]
+    console.print(result_table(trials, reached))
+    lines = console.export_text().splitlines()
+    start = next(number for number, line in enumerate(lines) if "───" in line)
+    rows = [re.split(r"\s{2,}", line.strip()) for line in lines[start + 1 :]]
+    return [row for row in rows if row != [""]]
 
 
 METHODS = [{"name": "fedavg"}, {"name": "fedcome"}]
@@ -33,14 +37,17 @@ def test_a_cell_is_the_mean_and_the_spread_over_the_seeds() -> None:
     values = [0.5, 0.6, 0.9, 0.1, 0.2, 0.3]
     accuracy = {trial.key: value for trial, value in zip(trials, values, strict=True)}
     percent = [100 * value for value in values[:3]]
-    expected = f"{mean(percent):.2f} ± {stdev(percent):.2f}"
-    assert cells(trials, accuracy) == [["fedavg", expected], ["fedcome", "20.00 ± 10.00"]]
+    expected = f"{mean(percent):.1f}±{stdev(percent):.1f} {mean(percent) - 1:.1f}"
+    assert cells(trials, accuracy) == [["fedavg", expected], ["fedcome", "20.0±10.0 19.0"]]
 
 
 def test_the_last_varying_number_makes_the_columns() -> None:
     trials = expand(method=METHODS, participation=[0.1, 0.2])
     accuracy = {trial.key: trial.participation or 0 for trial in trials}
-    assert cells(trials, accuracy) == [["fedavg", "10.00", "20.00"], ["fedcome", "10.00", "20.00"]]
+    assert cells(trials, accuracy) == [
+        ["fedavg", "10.0 9.0", "20.0 19.0"],
+        ["fedcome", "10.0 9.0", "20.0 19.0"],
+    ]
 
 
 def test_what_a_dataset_brings_with_it_needs_no_columns() -> None:
@@ -50,12 +57,15 @@ def test_what_a_dataset_brings_with_it_needs_no_columns() -> None:
     ]
     trials = expand(case=cases, method=METHODS)
     accuracy = {trial.key: number / 10 for number, trial in enumerate(trials)}
-    assert cells(trials, accuracy) == [["fedavg", "0.00", "20.00"], ["fedcome", "10.00", "30.00"]]
+    assert cells(trials, accuracy) == [
+        ["fedavg", "0.0 -1.0", "20.0 19.0"],
+        ["fedcome", "10.0 9.0", "30.0 29.0"],
+    ]
 
 
 def test_what_is_not_finished_is_a_dash_and_not_a_zero() -> None:
     trials = expand(method=METHODS)
-    assert cells(trials, {trials[0].key: 0.5}) == [["fedavg", "50.00"], ["fedcome", "-"]]
+    assert cells(trials, {trials[0].key: 0.5}) == [["fedavg", "50.0 49.0"], ["fedcome", "-"]]
 
 
 def test_one_trial_is_a_table_too() -> None:
@@ -68,6 +78,14 @@ def test_only_seeds_are_averaged() -> None:
     )
     accuracy = {t.key: v for t, v in zip(trials, [0.5, 0.5, 0.7, 0.7], strict=True)}
     assert cells(trials, accuracy) == [
-        ["fedprox(mu=0.01)", "50.00 ± 0.00"],
-        ["fedprox(mu=0.1)", "70.00 ± 0.00"],
+        ["fedprox(mu=0.01)", "50.0±0.0 49.0"],
+        ["fedprox(mu=0.1)", "70.0±0.0 69.0"],
     ]
+
+
+def test_the_table_of_partial_participation_fits_80_columns() -> None:
+    trials = grid.expand(grid.load("partial_participation"), "quick")
+    reached = {trial.key: Reached(95.31, 94.27) for trial in trials}
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(result_table(trials, reached))
+    assert max(len(line.rstrip()) for line in console.export_text().splitlines()) <= 80

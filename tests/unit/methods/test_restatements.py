@@ -97,7 +97,7 @@ def test_ten_rounds_give_the_same_params(
     server, shards = Server(trial, start, population.num_clients), LocalShards(trial, population, 2)
     records = [run_round(server, shards, evaluate=False) for _ in range(NUM_ROUNDS)]
 
-    rounds = [(record.cohort, 0.3 * 0.9**record.index) for record in records]
+    rounds = [(record.cohort, 0.3 * 0.9 ** (record.number - 1)) for record in records]
     begin = start.double().numpy()
     expected = restatement(world, begin, rounds, **settings, **other_settings)
 

@@ -18,7 +18,7 @@ def some_rounds(*indices: int) -> list[Round]:
     """Every other round is evaluated."""
     return [
         Round(
-            index=index,
+            number=index,
             cohort=(),
             metrics={metrics.ACCURACY: 0.1 * index} if index % 2 else {},
             seconds={metrics.SECONDS_ROUND: 0.5},

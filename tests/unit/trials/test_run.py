@@ -15,10 +15,11 @@ from fedcome_ray import datasets
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.errors import ConfigError, FedcomeError, ShardError, UserError
 from fedcome_ray.experiments.trial import Trial, parse_trial
+from fedcome_ray.federation.round import Round
 from fedcome_ray.federation.shards import LocalShards
 from fedcome_ray.trials import run as trials
 from fedcome_ray.trials.folder import exclusive, read_result, read_rounds
-from fedcome_ray.trials.run import TrialRun, check_fits
+from fedcome_ray.trials.run import TrialRun, check_fits, tail_accuracy
 
 ROUNDS = 6
 MIXED = [
@@ -68,7 +69,8 @@ def begin(population: Population, tmp_path: Path) -> Begin:
 
 
 def run_rounds(run: TrialRun, count: int) -> None:
-    for _ in range(count):
+    end = run.rounds_done + count
+    while run.rounds_done < end:
         run.advance(0)
 
 
@@ -79,7 +81,7 @@ def outcome(run: TrialRun) -> tuple[Any, ...]:
     run.finish()
     lines = read_rounds(run.folder)
     history = [
-        (line.index, line.cohort, name, value)
+        (line.number, line.cohort, name, value)
         for line in lines
         for name, value in line.metrics.items()
         if "seconds" not in name
@@ -103,6 +105,57 @@ def test_an_interruption_does_not_change_a_bit(
     assert outcome(begin(trial)) == undisturbed
 
 
+def test_an_interruption_after_the_first_evaluation_does_not_change_a_bit(begin: Begin) -> None:
+    undisturbed = outcome(begin(folder="undisturbed"))
+    first = begin()
+    first.advance(0)
+    assert (len(first.rounds), first.rounds_done) == (1, 0)
+    first.checkpoint()
+    again = begin()
+    assert [entry.number for entry in again.rounds] == [0]
+    assert outcome(again) == undisturbed
+
+
+def test_the_history_begins_with_the_initial_model(population: Population, begin: Begin) -> None:
+    run = begin(trial_of(eval_train_every=3))
+    initial = LocalShards(run.trial, population).evaluate(run.server.params)
+    outcome(run)
+    first = read_rounds(run.folder)[0]
+    assert (first.number, first.cohort) == (0, ())
+    assert first.metrics["accuracy/test"] == initial.accuracy
+    clients = pd.read_parquet(run.folder / "clients.parquet").query("round == 0")
+    assert np.array_equal(clients["test_loss"], initial.client_loss.astype(np.float32))
+    assert clients["train_loss"].notna().all()
+
+
+def test_the_last_round_has_the_mean_accuracy_of_the_last_tenth(begin: Begin) -> None:
+    run = begin(trial_of(rounds=20, eval_every=1))
+    outcome(run)
+    accuracy = [entry.metrics["accuracy/test"] for entry in run.rounds]
+    assert run.rounds[-1].metrics["accuracy/tail"] == np.mean(accuracy[19:])
+    assert not any("accuracy/tail" in entry.metrics for entry in run.rounds[:-1])
+
+
+def entry(number: int, accuracy: float | None) -> Round:
+    found = {} if accuracy is None else {"accuracy/test": accuracy}
+    return Round(number, (), found, {}, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "expected"),
+    [
+        ([0.1, 0.7], 0.7),  # of few rounds, the last
+        ([0.0] * 18 + [0.3, 0.5, 0.7], 0.6),  # rounds 19 and 20 of 20
+        ([0.0] * 28 + [0.5, None, 0.8], 0.65),  # 28 and 30, as 29 was not evaluated
+    ],
+)
+def test_the_tail_is_the_last_tenth_of_the_evaluated_rounds(
+    accuracies: list[float | None], expected: float
+) -> None:
+    rounds = [entry(number, accuracy) for number, accuracy in enumerate(accuracies)]
+    assert tail_accuracy(rounds) == pytest.approx(expected)
+
+
 def test_rounds_after_the_checkpoint_are_run_again(begin: Begin) -> None:
     undisturbed = outcome(begin(folder="undisturbed"))
     killed = begin()
@@ -110,7 +163,7 @@ def test_rounds_after_the_checkpoint_are_run_again(begin: Begin) -> None:
     killed.checkpoint()
     run_rounds(killed, 2)
     again = begin()
-    assert len(again.rounds) == 2
+    assert again.rounds_done == 2
     assert outcome(again) == undisturbed
 
 
@@ -180,16 +233,16 @@ def test_the_first_news_after_a_restart_are_the_whole_history(begin: Begin) -> N
     first.checkpoint()
     again = begin()
     assert again.num_restored == 3
-    assert [line.index for line in again.advance(0)] == [0, 1, 2, 3]
-    assert [line.index for line in again.advance(0)] == [4]
+    assert [line.number for line in again.advance(0)] == [0, 1, 2, 3, 4]
+    assert [line.number for line in again.advance(0)] == [5]
 
 
 def test_a_torn_last_line_is_not_part_of_the_history(begin: Begin) -> None:
     first = begin()
     run_rounds(first, 2)
     with (first.folder / "rounds.jsonl").open("a") as file:
-        file.write('{"round": 2, "metr')
-    assert [line.index for line in read_rounds(first.folder)] == [0, 1]
+        file.write('{"round": 3, "metr')
+    assert [line.number for line in read_rounds(first.folder)] == [0, 1, 2]
 
 
 def damage(path: Path) -> None:
@@ -263,12 +316,12 @@ def test_clients_are_listed_in_the_evaluated_rounds_only(begin: Begin) -> None:
     run = begin(trial_of(eval_train_every=3))
     outcome(run)
     table = pd.read_parquet(run.folder / "clients.parquet")
-    assert sorted(set(table["round"])) == [1, 2, 3, 5]
-    assert len(table) == 4 * 10
+    assert sorted(set(table["round"])) == [0, 2, 3, 4, 6]
+    assert len(table) == 5 * 10
     tested = table.groupby("round")["test_loss"].apply(lambda column: column.notna().all())
-    assert tested.to_dict() == {1: True, 2: False, 3: True, 5: True}
+    assert tested.to_dict() == {0: True, 2: True, 3: False, 4: True, 6: True}
     trained = table.groupby("round")["train_loss"].apply(lambda column: column.notna().all())
-    assert trained.to_dict() == {1: False, 2: True, 3: False, 5: True}
+    assert trained.to_dict() == {0: True, 2: False, 3: True, 4: False, 6: True}
 
 
 def test_training_can_start_from_given_params(population: Population, tmp_path: Path) -> None:
