@@ -14,6 +14,7 @@ from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.sharding import (
     join_scores,
     join_states,
+    part_of,
     split_chunks,
     split_cohort,
     split_states,
@@ -28,6 +29,7 @@ class Shards(Protocol):
     """The clients of a federation, wherever they live."""
 
     population: Population
+    device: torch.device  # where their reports are
 
     def train(self, received: Any, cohort: Cohort, round_index: int) -> Sequence[Report]:
         """Local training of the cohort: reports whose rows, joined, are in the cohort's order."""
@@ -60,7 +62,10 @@ class LocalShards:
         memory: int | None = None,
     ) -> None:
         self.population, self.device = population, device
-        self.shards = [Shard(trial, population, device, memory) for _ in range(num_shards)]
+        self.shards = [
+            Shard(trial, population, device, memory, part_of(population, trial, number, num_shards))
+            for number in range(num_shards)
+        ]
 
     def train(self, received: Any, cohort: Cohort, round_index: int) -> Sequence[Report]:
         shares = split_cohort(cohort, self.population.num_clients, len(self.shards))

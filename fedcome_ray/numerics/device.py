@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
@@ -23,6 +24,8 @@ Precision = Literal["float32", "tf32", "bfloat16"]
 """Of matrix products: the last two are faster on GPUs that have them, and less exact."""
 
 
+CONTEXT_BYTES = 500_000_000
+"""Of a GPU's memory, what each process needs before it has a single tensor there."""
 Wish = Literal["auto", "cpu", "gpu"]
 """Of a user: `auto` takes a GPU where there is one that PyTorch can use."""
 
@@ -78,8 +81,17 @@ def pick(gpu_fraction: float) -> torch.device:
             f"{no_gpu_because()}; give --device cpu"
         )
     device = torch.device("cuda", 0)  # Ray renumbers those that it shows
-    torch.cuda.set_per_process_memory_fraction(gpu_fraction, device)
+    limit = gpu_fraction - CONTEXT_BYTES / usable_gpus()[0].memory
+    torch.cuda.set_per_process_memory_fraction(max(limit, gpu_fraction / 2), device)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False  # else it takes what happens to be fastest today
     return device
+
+
+def memory_for(device: torch.device) -> int:
+    """Bytes that this process may have on a GPU."""
+    share = torch.cuda.get_per_process_memory_fraction(device)
+    return int(share * torch.cuda.get_device_properties(device).total_memory)
 
 
 def prepare_process() -> None:
@@ -118,6 +130,14 @@ def _check_switches() -> None:
         )
 
 
+def upload(array: NDArray[Any], device: torch.device) -> Tensor:
+    """An array on the device, without waiting for the work that is under way there."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 def move(record: RecordT, device: torch.device) -> RecordT:
     """A named tuple with its tensors on the device; those that are there already stay."""
     fields: Any = record
@@ -125,14 +145,20 @@ def move(record: RecordT, device: torch.device) -> RecordT:
 
 
 @contextmanager
-def precision(device: torch.device, name: Precision) -> Iterator[None]:
+def precision(device: torch.device, name: Precision, *, can_autocast: bool) -> Iterator[None]:
     """Compute products in this precision; params stay float32.
 
-    `bfloat16` is for models that autograd differentiates; dense models treat it as `tf32`.
+    `bfloat16` needs autocast; without, it is `tf32`.
     """
     if device.type == "cpu":  # exact, and the reference for all others
         yield
         return
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = name != "float32"
-    with torch.autocast(device.type, torch.bfloat16, enabled=name == "bfloat16"):
-        yield
+    convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = convolutions.allow_tf32, products.allow_tf32
+    convolutions.allow_tf32 = products.allow_tf32 = name != "float32"
+    try:
+        is_lowered = name == "bfloat16" and can_autocast
+        with torch.autocast(device.type, torch.bfloat16, enabled=is_lowered):
+            yield
+    finally:
+        convolutions.allow_tf32, products.allow_tf32 = before

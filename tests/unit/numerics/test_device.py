@@ -16,6 +16,8 @@ def gpu(monkeypatch) -> list[tuple]:
     """A machine with one GPU, as far as PyTorch tells: the limits that are set to its memory."""
     limits = []
     monkeypatch.setattr(device, "usable_gpus", lambda: [device.Gpu("a card", 24 * 2**30)])
+    for switch in ("deterministic", "benchmark"):  # restored afterwards
+        monkeypatch.setattr(torch.backends.cudnn, switch, getattr(torch.backends.cudnn, switch))
     monkeypatch.setattr(
         torch.cuda, "set_per_process_memory_fraction", lambda *limit: limits.append(limit)
     )
@@ -25,7 +27,11 @@ def gpu(monkeypatch) -> list[tuple]:
 @pytest.mark.parametrize("share", [0.25, 1.0])
 def test_a_share_of_a_gpu_is_a_limit_of_its_memory(gpu, share) -> None:
     assert device.pick(share) == torch.device("cuda", 0)
-    assert gpu == [(share, torch.device("cuda", 0))]
+    ((limit, limited),) = gpu
+    assert limited == torch.device("cuda", 0)
+    assert share - 0.025 < limit < share  # a context of half a gigabyte is outside of it
+    assert torch.backends.cudnn.deterministic
+    assert not torch.backends.cudnn.benchmark
 
 
 def test_a_process_takes_the_gpu_that_there_is_unless_the_user_says_otherwise(gpu) -> None:
@@ -58,7 +64,7 @@ def test_a_record_moves_with_its_tensors() -> None:
 
 def test_the_cpu_is_exact_whatever_precision_a_trial_asks_for() -> None:
     x = torch.rand(8, 8)
-    with device.precision(device.CPU, "bfloat16"):
+    with device.precision(device.CPU, "bfloat16", can_autocast=True):
         product = x @ x
     assert torch.equal(product, x @ x)
 
