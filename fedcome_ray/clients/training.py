@@ -1,7 +1,7 @@
 """Local training of a block of clients, once for all methods."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -105,7 +105,7 @@ class Trainer:
 
     def _batches(self, block: ClientBlock, steps: Plan, round_index: int) -> Iterator[Batch]:
         labels = self.examples.y[steps.rows]
-        dropout_keys = client_keys(self.seed, Stream.DROPOUT, round_index, block.ids)
+        masks = self._masks(block, round_index)
         is_stacked = self.model.is_stacked(labels.device)
         for step, x in enumerate(self._inputs(steps)):
             num, width = x.shape[:2]
@@ -115,7 +115,7 @@ class Trainer:
                 x[:, :width],
                 labels[step, :num, :width],
                 steps.weight[step, :num, :width],
-                self._masks(dropout_keys[:num], step, width),
+                masks(num, step, width),
             )
 
     def _inputs(self, steps: Plan) -> Iterator[Tensor]:
@@ -131,18 +131,23 @@ class Trainer:
                 yield from x.index_select(0, some.flatten()).unflatten(0, some.shape)
             first = last
 
-    def _masks(self, keys: Tensor, step: int, width: int) -> list[Tensor]:
-        """The masks of each dropout layer in a step of the clients with these keys."""
+    def _masks(self, block: ClientBlock, round_index: int) -> Callable[..., list[Tensor]]:
+        """(clients, step, width) -> the masks of each dropout layer for the first clients."""
         if self.model.dropout is None:
-            return []
+            return lambda num, step, width: []
         rate, shapes = self.model.dropout
-        keys = fold(keys, step)
-        return [
-            dropout_mask(fold(keys, layer), width * math.prod(shape), rate).unflatten(
-                -1, (width, *shape)
-            )
-            for layer, shape in enumerate(shapes)
-        ]
+        keys = client_keys(self.seed, Stream.DROPOUT, round_index, block.ids)
+
+        def masks(num: int, step: int, width: int) -> list[Tensor]:
+            own = fold(keys[:num], step)
+            return [
+                dropout_mask(fold(own, layer), width * math.prod(shape), rate).unflatten(
+                    -1, (width, *shape)
+                )
+                for layer, shape in enumerate(shapes)
+            ]
+
+        return masks
 
     def _losses(self, params: Tensor, block: ClientBlock) -> Tensor:
         """Mean training loss of each client, if the method asks for it."""
