@@ -68,10 +68,12 @@ def rounds(model: str, method: str) -> dict[str, Any]:
     return {"distance": float((other.cpu() - exact).norm() / exact.norm())}
 
 
-def talk(model: str, method: str, epochs: int) -> dict[str, int]:
-    """Copies and reads of a round of training, and of an evaluation, by the number of epochs."""
+def talk(model: str, method: str, epochs: int, is_static: bool = False) -> dict[str, int]:
+    """Copies and reads of a round of training with so many epochs."""
     trial = trial_of(model, method, local={"epochs": epochs})
     shard = Shard(trial, population(), pretend.DEVICE)
+    if is_static:
+        shard.take_static_steps()
     received = first_message(shard, len(SIZES))
     pretend.TALK.clear()
     shard.train(received, EVERYBODY, 0)
@@ -149,6 +151,10 @@ def everything() -> dict[str, Any]:
             f"{model}, {method}": [talk(model, method, epochs) for epochs in (1, 2, 5)]
             for model in MODELS
             for method in ("fedavg", "scaffold", "qffl")
+        },
+        "static_talk": {
+            model: [talk(model, "scaffold", epochs, is_static=True) for epochs in (1, 2, 5)]
+            for model in MODELS
         },
         "evaluation_talk": [evaluation_talk(num) for num in (1, 2, 5)],
         "lowered": {model: lowered(model) for model in MODELS},

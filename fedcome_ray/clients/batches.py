@@ -5,6 +5,7 @@ smaller. Nothing here depends on the company a client is trained in, and no shap
 arithmetic does either: that is why any blocks and any shards give the same bits.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import NamedTuple
@@ -14,8 +15,9 @@ import torch
 from torch import Tensor
 
 from fedcome_ray.datasets.population import Indices
+from fedcome_ray.models.model import Dropout
 from fedcome_ray.numerics.device import upload
-from fedcome_ray.numerics.randomness import fold, random_bits
+from fedcome_ray.numerics.randomness import dropout_mask, fold, random_bits
 
 
 class ClientExamples(NamedTuple):
@@ -80,9 +82,14 @@ def padded_width(size: int, batch_size: int | None) -> int:
     enough lengths for clients to have company, near enough to waste a sixth on average. Not to 1,
     where the library multiplies a block of one client by another routine, with other bits.
     """
-    power = 1 << (size - 1).bit_length()
-    rounded = power // 4 * 3 if size <= power // 4 * 3 else power
+    rounded = rounded_up(size)
     return max(2, min(rounded, batch_size or rounded))
+
+
+def rounded_up(number: int) -> int:
+    """To 1, 2, 3, 4, 6, 8, 12, 16, 24, ..."""
+    power = 1 << (number - 1).bit_length()
+    return power // 4 * 3 if number <= power // 4 * 3 else power
 
 
 def plan(
@@ -120,6 +127,22 @@ def plan(
         num_real=_num_real(block.sizes, per_epoch, most_steps, batch_size),
         num_steps=epochs * batches,
     )
+
+
+def rounded_down(number: int) -> int:
+    """To one of those."""
+    power = 1 << (number.bit_length() - 1)
+    return power * 3 // 2 if number >= power * 3 // 2 else power
+
+
+def draw_masks(dropout: Dropout, keys: Tensor, width: int) -> list[Tensor]:
+    """The masks of each dropout layer for a step of clients with these keys of it."""
+    return [
+        dropout_mask(fold(keys, layer), width * math.prod(shape), dropout.rate).unflatten(
+            -1, (width, *shape)
+        )
+        for layer, shape in enumerate(dropout.shapes)
+    ]
 
 
 def _num_active(num_steps: Indices) -> list[int]:

@@ -4,6 +4,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from fedcome_ray import methods, models
 from fedcome_ray.clients import memory
-from fedcome_ray.clients.batches import ClientExamples, blocks
+from fedcome_ray.clients.batches import ClientExamples, blocks, rounded_down
+from fedcome_ray.clients.captured import StaticSteps
 from fedcome_ray.clients.evaluation import CHUNK, Scores, score
 from fedcome_ray.clients.states import ClientStates
 from fedcome_ray.clients.training import Trainer
@@ -21,7 +23,7 @@ from fedcome_ray.errors import FedcomeError
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.methods.method import Cohort, Report
 from fedcome_ray.numerics.arrays import shared_tensor
-from fedcome_ray.numerics.device import CPU, move, precision, upload
+from fedcome_ray.numerics.device import CPU, move, precision, upload, wants_capture
 
 CACHE = 4 * 2**20
 """Bytes of params that clients trained together should have on a CPU: they are read and written
@@ -63,8 +65,15 @@ class Shard:
         self.trainer = Trainer(
             self.model, self.method, trial.local, self.train_examples, trial.seed
         )
+        if wants_capture(device):
+            self.take_static_steps()
         self.block_memory = block_memory or memory.for_blocks(device, self._held(population))
         self._most_clients: dict[int, int] = {}  # by width, where memory ran out
+
+    def take_static_steps(self) -> None:
+        """Train in buffers that stay where they are, from here on; on CUDA, by captured graphs."""
+        steps = StaticSteps(self.model, self.method, self.trial.local, self.train_examples)
+        self.trainer = replace(self.trainer, static_steps=steps)
 
     def train(self, received: Any, clients: Cohort, round_index: int) -> Report:
         """Local training of these clients: one report with a row for each."""
@@ -122,7 +131,9 @@ class Shard:
         limit = min(self.block_memory // own, self._most_clients.get(width, len(self.offsets)))
         if self.device.type == "cpu":
             limit = min(limit, CACHE // (4 * self.model.dim))
-        return max(1, limit)
+        # Static steps fill blocks up: to no more than there is memory for.
+        is_static = self.trainer.static_steps is not None
+        return rounded_down(max(1, limit)) if is_static else max(1, limit)
 
     def evaluate(self, params: Tensor, chunks: Sequence[int], side: Side = "test") -> Scores:
         """Score these chunks of the pooled test, or training, examples."""

@@ -1,7 +1,6 @@
 """Local training of a block of clients, once for all methods."""
 
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -9,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedcome_ray.clients.batches import ClientBlock, ClientExamples, Plan, plan
+from fedcome_ray.clients.batches import ClientBlock, ClientExamples, Plan, draw_masks, plan
+from fedcome_ray.clients.captured import StaticSteps
 from fedcome_ray.clients.evaluation import score
 from fedcome_ray.clients.memory import gathered_bytes
 from fedcome_ray.datasets.population import Indices
@@ -17,7 +17,8 @@ from fedcome_ray.experiments.trial import LocalConfig
 from fedcome_ray.methods import parts
 from fedcome_ray.methods.method import AnyMethod, Report
 from fedcome_ray.models.model import Batch, Model, views
-from fedcome_ray.numerics.randomness import Stream, client_keys, dropout_mask, fold
+from fedcome_ray.numerics.geometry import clip
+from fedcome_ray.numerics.randomness import Stream, client_keys, fold
 
 SCORED_TOGETHER = 4096  # examples of a cohort on a GPU, whoever they belong to
 
@@ -31,6 +32,8 @@ class Trainer:
     local: LocalConfig
     examples: ClientExamples
     seed: int
+    static_steps: StaticSteps | None = None
+    """If given, they take the steps, instead of the loops below."""
 
     @torch.no_grad()
     def train(
@@ -40,11 +43,16 @@ class Trainer:
         lr = self.local.lr_at(round_index)
         block = self.examples.block(clients)
         steps = self._plan(block, width, round_index)
-        batches = self._batches(block, steps, round_index)
+        keys = self._dropout_keys(block, round_index)
         start = received.params
-        if self._is_plain:
+        if self.static_steps is not None:
+            static = self.static_steps.of(len(clients), width, received)
+            update = static.descend(block, steps, received, client_state, keys, lr)
+        elif self._is_plain:
+            batches = self._batches(steps, keys)
             update = self._descend(start, len(clients), batches, lr)
         else:
+            batches = self._batches(steps, keys)
             update = self._descend_corrected(received, client_state, len(clients), batches, lr)
         report = Report(
             update=update,
@@ -103,9 +111,14 @@ class Trainer:
         local = self.local
         return plan(self.examples, block, width, local.epochs, local.batch_size, keys)
 
-    def _batches(self, block: ClientBlock, steps: Plan, round_index: int) -> Iterator[Batch]:
+    def _dropout_keys(self, block: ClientBlock, round_index: int) -> Tensor:
+        if self.model.dropout is None:
+            return block.ids  # not used
+        return client_keys(self.seed, Stream.DROPOUT, round_index, block.ids)
+
+    def _batches(self, steps: Plan, keys: Tensor) -> Iterator[Batch]:
         labels = self.examples.y[steps.rows]
-        masks = self._masks(block, round_index)
+        dropout = self.model.dropout
         is_stacked = self.model.is_stacked(labels.device)
         for step, x in enumerate(self._inputs(steps)):
             num, width = x.shape[:2]
@@ -115,7 +128,7 @@ class Trainer:
                 x[:, :width],
                 labels[step, :num, :width],
                 steps.weight[step, :num, :width],
-                masks(num, step, width),
+                draw_masks(dropout, fold(keys[:num], step), width) if dropout else (),
             )
 
     def _inputs(self, steps: Plan) -> Iterator[Tensor]:
@@ -130,24 +143,6 @@ class Trainer:
             for some in rows.split(max(1, at_once // bytes_per_step)):
                 yield from x.index_select(0, some.flatten()).unflatten(0, some.shape)
             first = last
-
-    def _masks(self, block: ClientBlock, round_index: int) -> Callable[..., list[Tensor]]:
-        """(clients, step, width) -> the masks of each dropout layer for the first clients."""
-        if self.model.dropout is None:
-            return lambda num, step, width: []
-        rate, shapes = self.model.dropout
-        keys = client_keys(self.seed, Stream.DROPOUT, round_index, block.ids)
-
-        def masks(num: int, step: int, width: int) -> list[Tensor]:
-            own = fold(keys[:num], step)
-            return [
-                dropout_mask(fold(own, layer), width * math.prod(shape), rate).unflatten(
-                    -1, (width, *shape)
-                )
-                for layer, shape in enumerate(shapes)
-            ]
-
-        return masks
 
     def _losses(self, params: Tensor, block: ClientBlock) -> Tensor:
         """Mean training loss of each client, if the method asks for it."""
@@ -182,12 +177,6 @@ class Trainer:
         is_real = slots < sizes.unsqueeze(-1)
         padded = torch.cat(losses)[(ends - sizes).unsqueeze(-1) + slots * is_real] * is_real
         return (padded.sum(-1) / sizes).unsqueeze(-1)
-
-
-def clip(grad: Tensor, max_norm: float) -> Tensor:
-    """Scale each client's gradient down to `max_norm`, as `torch.nn.utils.clip_grad_norm_` does."""
-    norm = torch.linalg.vector_norm(grad, dim=-1, keepdim=True)
-    return grad * torch.clamp(max_norm / (norm + 1e-6), max=1.0)
 
 
 def _first(tensors: Iterable[Tensor], num: int) -> list[Tensor]:

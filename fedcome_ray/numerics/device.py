@@ -24,6 +24,7 @@ Precision = Literal["float32", "tf32", "bfloat16"]
 """Of matrix products: the last two are faster on GPUs that have them, and less exact."""
 
 
+CAPTURE = "FEDCOME_CAPTURE"
 CONTEXT_BYTES = 500_000_000
 """Of a GPU's memory, what each process needs before it has a single tensor there."""
 Wish = Literal["auto", "cpu", "gpu"]
@@ -130,6 +131,11 @@ def _check_switches() -> None:
         )
 
 
+def wants_capture(device: torch.device) -> bool:
+    """Whether the user asks for local steps as CUDA graphs, which nobody has measured yet."""
+    return device.type == "cuda" and os.environ.get(CAPTURE, "") not in ("", "0")
+
+
 def upload(array: NDArray[Any], device: torch.device) -> Tensor:
     """An array on the device, without waiting for the work that is under way there."""
     tensor = torch.from_numpy(array)
@@ -158,7 +164,8 @@ def precision(device: torch.device, name: Precision, *, can_autocast: bool) -> I
     convolutions.allow_tf32 = products.allow_tf32 = name != "float32"
     try:
         is_lowered = name == "bfloat16" and can_autocast
-        with torch.autocast(device.type, torch.bfloat16, enabled=is_lowered):
+        # No cache: a captured step would keep what is lowered in one round for all others.
+        with torch.autocast(device.type, torch.bfloat16, is_lowered, cache_enabled=False):
             yield
     finally:
         convolutions.allow_tf32, products.allow_tf32 = before

@@ -81,6 +81,12 @@ def triangular_factor(updates: Tensor, norms: Floats) -> Floats:
     return result
 
 
+def clip(gradients: Tensor, max_norm: float) -> Tensor:
+    """Each gradient scaled down to `max_norm`, as `torch.nn.utils.clip_grad_norm_` does it."""
+    norm = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
+    return gradients * torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+
+
 def nonzero(norms: Floats) -> Floats:
     """Divisors that leave zero updates zero."""
     return np.where(norms > 0.0, norms, 1.0)

@@ -43,8 +43,9 @@ def test_every_method_is_trained_aggregated_and_restored_there_as_on_the_cpu(fou
         assert result["distance"] < 1e-6, case
 
 
-def test_the_host_neither_copies_nor_reads_more_when_there_are_more_steps(found) -> None:
-    for case, (one, two, five) in found["talk"].items():
+@pytest.mark.parametrize("kind", ["talk", "static_talk"])
+def test_the_host_neither_copies_nor_reads_more_when_there_are_more_steps(found, kind) -> None:
+    for case, (one, two, five) in found[kind].items():
         assert one == two == five, case
         assert "read" not in one, case
 
