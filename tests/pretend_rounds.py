@@ -21,6 +21,7 @@ from fedcome_ray.clients.shard import Shard
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.shards import LocalShards
+from fedcome_ray.health import gpu
 from fedcome_ray.numerics.device import prepare_process
 from fedcome_ray.trials.run import TrialRun
 from tests import pretend
@@ -167,6 +168,11 @@ def everything() -> dict[str, Any]:
             ),
         },
         "rows_held": rows_held(),
+        "examined": {
+            name: [gpu.distance(trial, pretend.DEVICE), gpu.repeats(trial, pretend.DEVICE)]
+            for name, trial in gpu.compared().items()
+            if name in {"logistic", "conv2", "fedfv"}
+        },
     }
 
 

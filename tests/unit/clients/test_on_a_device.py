@@ -71,3 +71,10 @@ def test_a_shard_holds_only_the_examples_of_its_clients_and_those_it_scores(foun
     first, second = found["rows_held"]  # of 2000; chunks have 512
     assert first == {"train": 1000, "test": 1024}
     assert second == {"train": 1000, "test": 976}
+
+
+def test_the_examination_of_a_gpu_finds_the_device_right(found) -> None:
+    assert set(found["examined"]) == {"logistic", "conv2", "fedfv"}
+    for case, (distance, is_repeated) in found["examined"].items():
+        assert distance < 1e-5, case
+        assert is_repeated, case
