@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 examples:
   python -m fedcome_ray.reproduce                      # embedded data, some minutes
+  python -m fedcome_ray.reproduce --profile laptop     # MNIST, five seeds, under two hours
   python -m fedcome_ray.reproduce --dry-run --profile paper --cpus 64
   python -m fedcome_ray.reproduce --profile mini --only full_participation --only fairness
   python -m fedcome_ray.reproduce --profile paper --address 10.0.0.1:6379 --output /shared/results
@@ -38,7 +39,9 @@ def _parser() -> argparse.ArgumentParser:
         EXAMPLES,
     )
     parser.add_argument(
-        "--profile", default="quick", help="quick (default; embedded data), mini or paper"
+        "--profile",
+        default="quick",
+        help="quick (default; embedded data), laptop (MNIST), mini or paper",
     )
     parser.add_argument(
         "--only", action="append", metavar="GRID", help="this grid alone; may be repeated"

@@ -39,7 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--grid", metavar="NAME", help="a grid of ours, or the path of a .yaml file")
     what.add_argument("--list", action="store_true", help="list the grids and stop")
     parser.add_argument(
-        "--profile", default="quick", help="quick (default; embedded data), mini or paper"
+        "--profile", default="quick", help="quick (default; embedded data), laptop, mini or paper"
     )
     parser.add_argument(
         "--search",

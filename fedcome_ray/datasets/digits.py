@@ -8,7 +8,7 @@ from pydantic import Field, PositiveInt
 
 from fedcome_ray.datasets.dataset import Dataset, DatasetSettings
 from fedcome_ray.datasets.partitions import ClassesPerClient, PartitionConfig
-from fedcome_ray.datasets.pooled import Pooled, share_out
+from fedcome_ray.datasets.pooled import Pooled, share_out, sizes
 from fedcome_ray.datasets.population import Description, Examples, Population
 
 NUM_CLASSES = 10
@@ -38,7 +38,7 @@ def _examples() -> tuple[Examples, Examples]:
 
 
 def describe(config: Digits) -> Description:
-    return Description((1, 8, 8), NUM_CLASSES, 1438, 359, config.num_clients)
+    return Description((1, 8, 8), NUM_CLASSES, *sizes(config, 1438, 359), config.num_clients)
 
 
 DATASET = Dataset(config=Digits, build=load, label="digits", describe=describe)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fedcome_ray.datasets import sources
 from fedcome_ray.datasets.dataset import Dataset, DatasetSettings
-from fedcome_ray.datasets.pooled import Pooled, share_out
+from fedcome_ray.datasets.pooled import Pooled, share_out, sizes
 from fedcome_ray.datasets.population import Description, Examples, Population
 from fedcome_ray.datasets.published import Published
 
@@ -43,4 +43,5 @@ def _examples(published: Published, folder: Path) -> tuple[Examples, Examples]:
 
 
 def _describe(published: Published, config: PooledImages) -> Description:
-    return published.describe(published.num_train, published.num_test, config.num_clients)
+    left = sizes(config, published.num_train, published.num_test)
+    return published.describe(*left, config.num_clients)

@@ -27,7 +27,8 @@ from fedcome_ray.experiments.trial import Trial, explain, parse_trial
 from fedcome_ray.hyperparameters import Hyperparameters
 
 Axes = dict[str, Annotated[list[Any], Field(min_length=1)]]
-PROFILES = ("quick", "mini", "paper")
+PROFILES = ("quick", "laptop", "mini", "paper")
+"""Of every grid of ours, from the smallest to the largest."""
 
 
 class Profile(Hyperparameters):

@@ -122,9 +122,13 @@ class Trial(Hyperparameters):
         trial. Where there is nothing of the kind, the key does not depend on that.
         """
         settings = self.model_dump(mode="json")
-        for record, field in ((settings, "plugin"), (settings["data"], "sha256")):
-            if record.get(field) is None:
-                record.pop(field, None)
+        for record, fields in (
+            (settings, ["plugin"]),
+            (settings["data"], ["sha256", "validation"]),
+        ):
+            for field in fields:
+                if record.get(field) is None:
+                    record.pop(field, None)
         text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -41,7 +41,8 @@ def result_table(trials: Sequence[Trial], reached: Mapping[str, Reached]) -> Gro
         values = row.setdefault(point[column] if column else "accuracy", [])
         if key in reached:
             values.append(reached[key])
-    return _render(cells, rows, column)
+    is_held_out = any(getattr(trial.data, "validation", None) for trial in trials)
+    return _render(cells, rows, column, "Validation" if is_held_out else "Test")
 
 
 def _point(trial: Trial) -> dict[str, str]:
@@ -71,12 +72,12 @@ def _count(points: list[dict[str, str]], names: list[str]) -> int:
     return len({tuple(point.get(name) for name in names) for point in points})
 
 
-def _render(cells: Cells, rows: list[str], column_name: str | None) -> Group:
+def _render(cells: Cells, rows: list[str], column_name: str | None, side: str) -> Group:
     columns = list({column: None for row in cells.values() for column in row})
     across = f", by {column_name}" if column_name else ""
-    words = f"Test accuracy, %{across}: last tenth of the rounds, last round"
+    words = f"{side} accuracy, %{across}: last tenth of the rounds, last round"
     title = Text(words)  # a table would cut its own title
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
     for name in rows:
         table.add_column(name)
     for column in columns:

@@ -148,8 +148,8 @@ def test_the_metrics_of_a_round_are_named(finished: Path) -> None:
 
 def test_the_numbers_of_trials_are_right() -> None:
     text = (DOCS / "grids.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| \[`(\w+)`\]\(#\w+\) \|[^|]*\| (\d+) \| (\d+) \| (\d+) \|$", text, re.M)
-    stated = {name: tuple(map(int, numbers)) for name, *numbers in rows}
+    rows = re.findall(r"^\| \[`(\w+)`\]\(#\w+\) \|[^|]*\| ([\d| ]+) \|$", text, re.M)
+    stated = {name: tuple(map(int, numbers.split("|"))) for name, numbers in rows}
     assert stated == {
         name: tuple(len(grid.expand(grid.load(name), profile)) for profile in grid.PROFILES)
         for name in grid.grid_names()

@@ -4,23 +4,23 @@ from math import prod
 
 import pytest
 
-from fedcome_ray import methods
+from fedcome_ray import datasets, methods
 from fedcome_ray.errors import GridError
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.hyperparameters import name_of
 
-# Of the profiles quick, mini and paper.
+# Of the profiles quick, laptop, mini and paper.
 EXPECTED = {
-    "client_loss": (6, 6, 2 * 3 * 3),
-    "controls": (10, 10, 10 * 3),
-    "fairness": (4, 2, 3 * 2 * 3),
-    "full_participation": (7, 7, 4 * 7 * 3),
-    "heterogeneity": (21, 21, 7 * 3 * 3),
-    "partial_participation": (56, 56, 7 * 2 * 4 * 3),
-    "scaling": (6, 9, 3 * 3),
-    "search": (36, 36, 1 + 3 + 1 + 3 + 6 * 4 + 3 + 1),
-    "sensitivity": (25, 9, 5 * 5 * 3),
+    "client_loss": (18, 30, 6, 2 * 3 * 3),
+    "controls": (42, 70, 14, 14 * 3),
+    "fairness": (12, 20, 2, 3 * 2 * 3),
+    "full_participation": (21, 35, 7, 4 * 7 * 3),
+    "heterogeneity": (63, 105, 21, 7 * 3 * 3),
+    "partial_participation": (168, 280, 56, 7 * 2 * 4 * 3),
+    "scaling": (6, 9, 9, 3 * 3),
+    "search": (36, 36, 36, 1 + 3 + 1 + 3 + 6 * 4 + 3 + 1),
+    "sensitivity": (75, 125, 9, 5 * 5 * 3),
 }
 EMBEDDED = {"digits", "synthetic"}
 every_grid = pytest.mark.parametrize("name", grid.grid_names())
@@ -50,6 +50,39 @@ def test_no_two_points_of_a_grid_are_the_same_trial(name: str) -> None:
     chosen = grid.load(name)
     num_points = prod(len(values) for values in chosen.axes.values())
     assert len(grid.expand(chosen, "paper")) == num_points
+
+
+@pytest.mark.parametrize("name", sorted(set(EXPECTED) - {"scaling"}))
+def test_laptop_is_mnist_with_five_seeds(name: str) -> None:
+    trials = grid.expand(grid.load(name), "laptop")
+    assert {trial.data.dataset for trial in trials} == {"mnist"}
+    assert {trial.seed for trial in trials} == ({0} if name == "search" else set(range(5)))
+
+
+# But for the size of data and model; client_loss and scaling have regimes of their own.
+@pytest.mark.parametrize("name", sorted(set(EXPECTED) - {"client_loss", "scaling"}))
+@pytest.mark.parametrize("profile", ["quick", "laptop"])
+def test_small_profiles_are_in_the_papers_regime(name: str, profile: str) -> None:
+    for trial in grid.expand(grid.load(name), profile):
+        local, shape = trial.local, datasets.describe(trial.data)
+        assert (local.lr, local.lr_decay, local.epochs, local.weight_decay) == (
+            0.05,
+            0.998,
+            1,
+            0.001,
+        )
+        assert local.batch_size is not None
+        assert 8.5 <= shape.num_train / shape.num_clients / local.batch_size <= 12
+
+
+@pytest.mark.parametrize("name", ["controls", "search"])
+@pytest.mark.parametrize("profile", grid.PROFILES)
+def test_settings_are_chosen_on_held_out_examples(name: str, profile: str) -> None:
+    """The test examples are not looked at before the choice is made."""
+    trials = [flatten(t.model_dump()) for t in grid.expand(grid.load(name), profile)]
+    held_out = {t.get("method.server_lr") for t in trials if t["data.validation"] is not None}
+    tested = {t.get("method.server_lr") for t in trials if t["data.validation"] is None}
+    assert tested == set() if name == "search" else held_out <= tested
 
 
 @every_grid
@@ -83,7 +116,11 @@ SHARED = [
         | {"method.match_norm": False, "sampler.ema": 0.5, "sampler.variant": "clean"},
         "partial_participation",
     ),
-    ("controls", {"method.name": "fedavg", "method.server_lr": 1.0}, "partial_participation"),
+    (
+        "controls",
+        {"method.name": "fedavg", "method.server_lr": 1.0, "data.validation": None},
+        "partial_participation",
+    ),
     ("fairness", {"data.dataset": "cifar10", "data.test_split": "natural"}, "full_participation"),
     ("fairness", {"data.dataset": "femnist"}, "full_participation"),
 ]
@@ -103,7 +140,7 @@ def test_what_grids_claim_to_share_are_the_same_trials(
 def test_another_dataset_is_tried_along_the_same_axes() -> None:
     chosen = grid.load("heterogeneity")
     trials = grid.expand(chosen, "paper", [("data.dataset", "digits"), ("model.name", "mlp")])
-    assert len(trials) == EXPECTED["heterogeneity"][2]
+    assert len(trials) == EXPECTED["heterogeneity"][-1]
     classes = {flatten(trial.model_dump())["data.partition.classes"] for trial in trials}
     assert classes == {2, 3, 4}
 
