@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
@@ -107,6 +107,7 @@ def run(
     plugins: Iterable[str | Path] = (),
     num_shards: int | None = None,
     address: str | None = None,
+    device: Literal["auto", "cpu", "gpu"] = "auto",
 ) -> Result:
     """Run a trial, in this process or on shards of a Ray cluster; the numbers are the same.
 
@@ -121,7 +122,7 @@ def run(
     methods.load_plugins(files)
     wanted = trial if isinstance(trial, Trial) else parse_trial(dict(trial))
     (own,) = identified([wanted], _folder(data_dir))
-    machine = MachineOptions(address, num_shards)
+    machine = MachineOptions(address, num_shards, device=device)
     with ExitStack() as stack:
         if output is None:
             scratch = tempfile.TemporaryDirectory(prefix="fedcome-")
@@ -145,6 +146,7 @@ def run_grid(
     num_shards: int | None = None,
     max_concurrent: int | None = None,
     address: str | None = None,
+    device: Literal["auto", "cpu", "gpu"] = "auto",
 ) -> Results:
     """Run a grid of ours, or a .yaml file's, on Ray Tune; what is finished is not run again.
 
@@ -159,7 +161,7 @@ def run_grid(
     methods.load_plugins(files)
     wanted = grid.expand(grid.load(str(name)), profile, list((set or {}).items()))
     locations = _locations(output, data_dir, files)
-    machine = MachineOptions(address, num_shards, max_concurrent=max_concurrent)
+    machine = MachineOptions(address, num_shards, max_concurrent=max_concurrent, device=device)
     trials = identified(wanted, locations.data_dir)
     request = Request(Path(name).stem, profile, trials, locations, machine)
     console = _console()

@@ -35,6 +35,8 @@ class MachineOptions:
                 raise UserError(f"{name}: expected a whole number of at least 1, got `{value}`")
 
     def _check_gpus(self) -> None:
+        if self.device not in ("auto", "cpu", "gpu"):
+            raise UserError(f"device: expected `auto`, `cpu` or `gpu`, got `{self.device}`")
         share = self.gpus_per_shard
         if share is not None and not _is_whole_part(share):
             raise UserError(

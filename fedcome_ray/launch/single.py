@@ -97,6 +97,8 @@ def check_place(request: SingleRequest) -> None:
     """Refuse what the trial's place cannot give, before anything is loaded."""
     machine = request.machine
     check_cluster(machine.address)
+    if not request.is_on_ray:
+        device.wished(machine.device)
     wishes = (machine.cpus_per_shard, machine.gpus_per_shard)
     if not request.is_on_ray and wishes != (None, None):
         raise UserError(
@@ -149,6 +151,8 @@ def shards_of(request: SingleRequest, population: Population, console: Console) 
     trial, machine = request.trial, request.machine
     if not request.is_on_ray:
         chosen = device.wished(machine.device)
+        if machine.device == "auto" and torch.backends.mps.is_available():
+            say(console, f"no GPU is used. {device.no_gpu_because()}", "yellow")
         yield LocalShards(trial, population, device=chosen, memory=machine.memory_per_shard)
         return
     from fedcome_ray.runtime.connection import connected

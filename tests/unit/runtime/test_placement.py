@@ -147,6 +147,11 @@ def test_wishes_that_contradict_each_other_are_refused() -> None:
             MachineOptions(**wish)
 
 
+def test_a_device_that_is_none_is_refused() -> None:
+    with pytest.raises(UserError, match="device: expected `auto`, `cpu` or `gpu`, got `cuda`"):
+        MachineOptions(device="cuda")
+
+
 def test_a_share_of_a_gpu_is_not_spread_over_two() -> None:
     assert slots(machine(16, 2), {"CPU": 1, "GPU": 0.4}) == 4
     assert slots(machine(16, 2), {"CPU": 1, "GPU": 0.6}) == 2
