@@ -77,7 +77,7 @@ def convolve_by_products(x: Tensor, weight: Tensor, bias: Tensor, padding: int) 
     height, width = (side + 2 * padding - kernel + 1 for side in x.shape[-2:])
     columns = functional.unfold(x, kernel, padding=padding)
     images: Tensor = weight.flatten(1) @ columns + bias.unsqueeze(-1)
-    return images.unflatten(-1, (height, width))
+    return images.reshape(*images.shape[:-1], height, width)
 
 
 def build_conv2(
