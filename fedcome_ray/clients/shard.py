@@ -173,8 +173,8 @@ def _on_device(split: Split, part: slice, device: torch.device) -> ClientExample
     rows = split.order[part]
     first = part.indices(len(split.order))[0]
     return ClientExamples(
-        upload(split.examples.x[rows], device),
-        upload(split.examples.y[rows], device),
+        torch.from_numpy(split.examples.x[rows]).to(device),
+        torch.from_numpy(split.examples.y[rows]).to(device),
         torch.arange(len(rows), device=device),
         split.offsets - first,
         first,

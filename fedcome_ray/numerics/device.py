@@ -137,7 +137,10 @@ def wants_capture(device: torch.device) -> bool:
 
 
 def upload(array: NDArray[Any], device: torch.device) -> Tensor:
-    """An array on the device, without waiting for the work that is under way there."""
+    """A small array on the device, without waiting for the work that is under way there.
+
+    Not for large ones: memory that the device can read by itself is never given back.
+    """
     tensor = torch.from_numpy(array)
     if device.type == "cuda":
         return tensor.pin_memory().to(device, non_blocking=True)

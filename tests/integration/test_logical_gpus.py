@@ -28,7 +28,7 @@ GRID = (
     + """
 sys.exit(tune.main([
     "--grid", "heterogeneity", "--output", sys.argv[1], "--set", "rounds=2",
-    "--set", "method.name=scaffold", *sys.argv[2:],
+    "--set", "method.name=scaffold", "--set", "seed=0", *sys.argv[2:],
 ]))
 """
 )
@@ -42,6 +42,7 @@ from fedcome_ray.runtime.nodes import find_nodes
 from fedcome_ray.runtime.placement import TrialPlace
 from fedcome_ray.runtime.populations import share
 from fedcome_ray.runtime.shards import RayShards, ShardPool
+from fedcome_ray.runtime.waiting import wait_for_shards
 
 pool = ShardPool(TrialPlace(4, cpus_per_shard=0.5, gpus_per_shard=0.5))
 visible = ray.get([
@@ -54,10 +55,14 @@ try:
     RayShards(trial, share({"": datasets.load(trial.data)})[""], pool)
 except UserError as error:
     complaint = str(error)
+said = []
+late = ShardPool(TrialPlace(1, cpus_per_shard=0.5, gpus_per_shard=1.0))
+threading.Timer(5, lambda: [ray.kill(actor) for actor in pool.actors]).start()
+wait_for_shards(late.actors, late.place.bundles[-1], said.append, seconds=1)
 nodes = find_nodes()
 print(json.dumps({
     "visible": visible, "free": [free.get("GPU", 0), free["CPU"]], "complaint": complaint,
-    "gpus": [node.gpus for node in nodes.usable], "unused": nodes.unused_gpus,
+    "gpus": [node.gpus for node in nodes.usable], "unused": nodes.unused_gpus, "said": said,
 }))
 """
 )
@@ -72,10 +77,17 @@ class Neighbour:
 
 neighbour = ray.remote(Neighbour).options(num_cpus=4).remote()
 ray.get(neighbour.__ray_ready__.remote())
-threading.Timer(10, ray.kill, [neighbour]).start()
+say = tune_run.say
+
+def say_and_make_room(console, line, *style):
+    say(console, line, *style)
+    if "waiting for" in line:
+        ray.kill(neighbour)
+
+tune_run.say = say_and_make_room
 sys.exit(tune.main([
     "--grid", "heterogeneity", "--output", sys.argv[1], "--set", "rounds=1",
-    "--set", "method.name=fedavg", "--set", "data.partition.classes=2",
+    "--set", "method.name=fedavg", "--set", "data.partition.classes=2", "--set", "seed=0",
     "--num-shards", "2", "--cpus-per-shard", "0.5",
 ]))
 """
@@ -116,6 +128,8 @@ def test_two_shards_are_given_each_gpu_and_say_that_they_cannot_use_it() -> None
     assert "Ray gave this process 0.5 GPU, but PyTorch" in found["complaint"]
     assert found["gpus"] == [0]
     assert "Ray counts 2 GPU(s)" in found["unused"][0]
+    (waited,) = found["said"]
+    assert "1 of 1 shards have not started; each needs 0.5 CPU and 1 GPU; free now: 2 CPU" in waited
 
 
 def test_a_trial_that_waits_for_resources_says_for_what(tmp_path: Path) -> None:
