@@ -136,11 +136,12 @@ def run(
 
 
 def run_grid(
-    name: str | Path,
+    name: str | Path | None = None,
     profile: str = "quick",
     set: Mapping[str, Any] | None = None,
     output: str | Path = "results",
     *,
+    axes: Mapping[str, Sequence[Any]] | None = None,
     data_dir: str | Path | None = None,
     plugins: Iterable[str | Path] = (),
     num_shards: int | None = None,
@@ -150,8 +151,9 @@ def run_grid(
 ) -> Results:
     """Run a grid of ours, or a .yaml file's, on Ray Tune; what is finished is not run again.
 
-    `set` has settings of every trial by dotted name, as `--set` of the command. Trials that fail do
-    not stop the others; see `Results.failures`.
+    `set` has settings of every trial by dotted name, as `--set` of the command, and `axes` lists of
+    values, as `--axis`; with axes, a grid is not needed. Trials that fail do not stop the others;
+    see `Results.failures`.
     """
     from fedcome_ray.console.output import noise_to
     from fedcome_ray.launch.launch import launch
@@ -159,15 +161,21 @@ def run_grid(
 
     files = _files(plugins)
     methods.load_plugins(files)
-    wanted = grid.expand(grid.load(str(name)), profile, list((set or {}).items()))
+    if name is None and not axes:
+        raise UserError("run_grid: give the name of a grid, or axes")
+    if name is None:
+        grid_name, profile, chosen = grid.SWEEP, grid.NO_PROFILE, grid.DEFAULTS_ALONE
+    else:
+        grid_name, chosen = Path(name).stem, grid.load(str(name))
+    wanted = grid.sweep(chosen, profile, list((set or {}).items()), axes or {})
     locations = _locations(output, data_dir, files)
     machine = MachineOptions(address, num_shards, max_concurrent=max_concurrent, device=device)
     trials = identified(wanted, locations.data_dir)
-    request = Request(Path(name).stem, profile, trials, locations, machine)
+    request = Request(grid_name, profile, trials, locations, machine, chosen.measure)
     console = _console()
     with noise_to(request.log) as stderr:
         shown = console if console.is_jupyter else Console(file=stderr)
-        outcome = launch(request, Console(quiet=True), shown)
+        outcome = launch(request, shown)
     if outcome.is_interrupted:
         raise KeyboardInterrupt("the same call goes on")
     _warn(outcome.complaint)

@@ -8,6 +8,7 @@ from typing import Any
 
 from fedcome_ray.console import arguments
 from fedcome_ray.console.exits import OK, guarded
+from fedcome_ray.console.output import Talk
 
 EXAMPLES = """\
 examples:
@@ -33,12 +34,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--init-model", type=Path, metavar="PATH", help="params to start from (.safetensors)"
     )
+    arguments.add_output_arguments(parser)
     return parser
 
 
 def _main(args: argparse.Namespace) -> int:
-    from rich.console import Console
-
+    talk = Talk.of(args)
+    talk.begin("preparing the trial")
     from fedcome_ray import methods
     from fedcome_ray.experiments.settings import parse_overrides
     from fedcome_ray.experiments.trial import identified
@@ -50,7 +52,7 @@ def _main(args: argparse.Namespace) -> int:
     wanted = single.make_trial(parse_overrides(args.set), init_params)
     (trial,) = identified([wanted], locations.data_dir)
     request = single.SingleRequest(trial, locations, arguments.machine_options(args), init_params)
-    single.run_and_show(request, Console())
+    single.run_and_show(request, talk)
     return OK
 
 

@@ -10,13 +10,13 @@ A grid file is the record of an experiment and can be read alone:
 
 Names are dotted (`local.lr`). The axis `case` has values that are several settings at once.
 
-Later wins: defaults, `base`, the profile's `set`, axes, `--overlay`, `--set`.
+Later wins: defaults, `base`, the profile's `set`, axes, `--overlay`, `--set` and `--axis`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import Field, ValidationError
@@ -29,6 +29,9 @@ from fedcome_ray.hyperparameters import Hyperparameters
 Axes = dict[str, Annotated[list[Any], Field(min_length=1)]]
 PROFILES = ("quick", "laptop", "mini", "paper")
 """Of every grid of ours, from the smallest to the largest."""
+
+
+Measure = Literal["accuracy", "cost"]
 
 
 class Profile(Hyperparameters):
@@ -45,8 +48,16 @@ class Grid(Hyperparameters):
     base: Settings = Field(default_factory=dict)
     axes: Axes = Field(default_factory=dict)
     profiles: dict[str, Profile]
+    measure: Measure = "accuracy"
+    """What the table at the end of a launch compares: accuracy, or the cost of a round."""
     space: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Ranges of the settings of methods, see `fedcome_ray.launch.search`."""
+
+
+SWEEP = "sweep"
+"""Stands for the name of a grid where axes need none."""
+NO_PROFILE = "none"
+DEFAULTS_ALONE = Grid(description="Axes alone.", profiles={NO_PROFILE: Profile()})
 
 
 def grid_folder() -> Path:
@@ -103,6 +114,22 @@ def expand(
     for point in found:
         override(point, given, overlay)
     return validate([point.settings for point in found])
+
+
+def sweep(
+    grid: Grid,
+    profile: str,
+    overrides: Iterable[Setting],
+    axes: Mapping[str, Sequence[Any]],
+    overlay: Callable[[Settings], None] = lambda settings: None,
+) -> list[Trial]:
+    """All trials of a profile with further axes: each of their points is an override, in turn."""
+    given = list(overrides)
+    trials: dict[str, Trial] = {}
+    for values in product(*axes.values()):
+        point = list(zip(axes, values, strict=True))
+        trials |= {trial.key: trial for trial in expand(grid, profile, [*given, *point], overlay)}
+    return list(trials.values())
 
 
 def profile_of(grid: Grid, name: str) -> Profile:

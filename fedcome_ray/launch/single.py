@@ -12,10 +12,10 @@ from rich.table import Table
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from fedcome_ray import datasets
+from fedcome_ray import datasets, metrics
 from fedcome_ray.console.exits import deferred_interrupt
 from fedcome_ray.console.options import Locations, MachineOptions
-from fedcome_ray.console.output import say, say_where
+from fedcome_ray.console.output import Talk, doing, say, say_where, tell
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.errors import UserError
 from fedcome_ray.experiments import grid
@@ -23,13 +23,14 @@ from fedcome_ray.experiments.settings import Setting, assign
 from fedcome_ray.experiments.trial import Trial, check_plugin, parse_trial
 from fedcome_ray.federation.shards import LocalShards, Shards
 from fedcome_ray.hyperparameters import name_of
+from fedcome_ray.launch import compiling, document
 from fedcome_ray.launch.launch import check_cluster
 from fedcome_ray.launch.listener import Tracks
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.numerics import device
 from fedcome_ray.tracking.store import check_uri
 from fedcome_ray.tracking.tracker import Tracker, Untracked
-from fedcome_ray.trials.folder import exclusive, read_own_result, read_result
+from fedcome_ray.trials.folder import LOG, exclusive, log_error, read_own_result, read_result
 from fedcome_ray.trials.provenance import cautions, commits
 from fedcome_ray.trials.run import TrialRun, check_fits
 
@@ -56,10 +57,14 @@ class SingleRequest:
         return self.machine.num_shards is not None or self.machine.address is not None
 
 
-def run_and_show(request: SingleRequest, out: Console) -> None:
+def run_and_show(request: SingleRequest, talk: Talk) -> None:
     """Run the trial, or go on with it, and show its result."""
-    locations = request.locations
-    was_finished, complaint = run_single(request, Console(stderr=True))
+    locations, out = request.locations, talk.results()
+    was_finished, complaint = run_single(request, talk.progress())
+    uri = locations.tracking_uri
+    talk.document(
+        document.of_run(request.trial, request.folder, was_finished=was_finished, tracking_uri=uri)
+    )
     if was_finished:
         say(out, "finished earlier, nothing is run")
     show_result(request.trial, request.folder, out)
@@ -75,10 +80,12 @@ def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | No
     if request.is_tracked:
         check_uri(request.locations.tracking_uri)
     trial, folder = request.trial, request.folder
+    doing(console, f"loading {trial.data.dataset}")
     population = datasets.load(trial.data, request.locations.data_dir)
     check_params(request, population)
     with ExitStack() as stack:
         stack.enter_context(exclusive(folder))
+        stack.enter_context(errors_logged(folder))
         was_finished = read_own_result(folder) is not None
         if was_finished:
             tracker = stack.enter_context(closing(tracker_of(request)))
@@ -88,9 +95,26 @@ def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | No
             # MLflow takes seconds to open: in the background, but not beside shards that start.
             tracker = stack.enter_context(closing(tracker_of(request)))
             run = TrialRun(trial, population, shards, folder, request.init_params)
+            if run.num_restored:
+                say(console, f"goes on at round {run.num_restored + 1} of {trial.rounds}")
+            if compiling.is_due([trial]):
+                doing(console, "compiling, once")
             follow(run, tracker, population.num_clients, console)
         tracker.check_open()
     return was_finished, tracker.complaint
+
+
+@contextmanager
+def errors_logged(folder: Path) -> Iterator[None]:
+    """Keep what is known of an error in the trial's log, and say where that is."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        log_error(folder, error)
+        error.add_note(str(folder / LOG))
+        raise
 
 
 def check_place(request: SingleRequest) -> None:
@@ -172,7 +196,7 @@ def shards_of(request: SingleRequest, population: Population, console: Console) 
 
 
 def tracker_of(request: SingleRequest) -> Tracker | Untracked:
-    tags = {"grid": EXPERIMENT, "profile": "none", "launch": EXPERIMENT}
+    tags = {"grid": EXPERIMENT, "profile": grid.NO_PROFILE, "launch": EXPERIMENT}
     locations = request.locations
     if not request.is_tracked:
         return Untracked()
@@ -186,7 +210,7 @@ def follow(run: TrialRun, tracker: Tracks, num_clients: int, console: Console) -
         tracker.trial_started(trial)
         cohorts = {trial.key: trial.cohort_size_of(num_clients)}
         progress = Progress(console, [trial], cohorts)
-        with progress, deferred_interrupt() as is_interrupted:
+        with progress, deferred_interrupt(progress.stopping) as is_interrupted:
             progress.started(trial)
             progress.resumed(trial, run.num_restored)
             while not (run.is_finished or is_interrupted()):
@@ -211,10 +235,10 @@ def show_result(trial: Trial, folder: Path, out: Console) -> None:
     table = Table()
     table.add_column("metric")
     table.add_column("value", justify="right")
-    for name, value in result.final.items():
-        table.add_row(name, f"{value:.4g}")
-    say(out, f"{trial.name} after {trial.rounds} rounds on {trial.data.dataset}")
+    for name in sorted(result.final, key=metrics.importance):
+        table.add_row(name, f"{result.final[name]:.4g}")
+    say(out, f"{trial.name}\nafter {trial.rounds} rounds on {trial.data.dataset}")
     out.print(table)
     say(out, f"seed {trial.seed}, key {trial.key}, commit {commits([result.provenance])}")
     for caution in cautions([result.computed_with]):
-        say(out, caution, "yellow")
+        tell(out, caution, "yellow")
