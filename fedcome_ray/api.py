@@ -137,7 +137,7 @@ def run(
 
 def run_grid(
     name: str | Path | None = None,
-    profile: str = "quick",
+    profile: str | None = None,
     set: Mapping[str, Any] | None = None,
     output: str | Path = "results",
     *,
@@ -151,27 +151,30 @@ def run_grid(
 ) -> Results:
     """Run a grid of ours, or a .yaml file's, on Ray Tune; what is finished is not run again.
 
-    `set` has settings of every trial by dotted name, as `--set` of the command, and `axes` lists of
-    values, as `--axis`; with axes, a grid is not needed. Trials that fail do not stop the others;
+    Without `profile` it is `quick`, or the grid itself if it has no profiles. `set` has settings of
+    every trial by dotted name, as `--set` of the command, and `axes` lists of values, as `--axis`;
+    with axes, a grid is not needed. Trials that fail do not stop the others;
     see `Results.failures`.
     """
     from fedcome_ray.console.output import noise_to
     from fedcome_ray.launch.launch import launch
-    from fedcome_ray.launch.request import Finished, Request
+    from fedcome_ray.launch.request import Finished, Request, made_from
 
     files = _files(plugins)
     methods.load_plugins(files)
     if name is None and not axes:
         raise UserError("run_grid: give the name of a grid, or axes")
-    if name is None:
-        grid_name, profile, chosen = grid.SWEEP, grid.NO_PROFILE, grid.DEFAULTS_ALONE
-    else:
-        grid_name, chosen = Path(name).stem, grid.load(str(name))
-    wanted = grid.sweep(chosen, profile, list((set or {}).items()), axes or {})
+    loaded = grid.load(str(name)) if name is not None else grid.DEFAULTS_ALONE
+    chosen = grid.profile_name(loaded, profile)
+    wanted = grid.sweep(loaded, chosen, list((set or {}).items()), axes or {})
     locations = _locations(output, data_dir, files)
     machine = MachineOptions(address, num_shards, max_concurrent=max_concurrent, device=device)
     trials = identified(wanted, locations.data_dir)
-    request = Request(grid_name, profile, trials, locations, machine, chosen.measure)
+    grid_name = Path(name).stem if name is not None else grid.SWEEP
+    sources = made_from(grid.find(str(name)) if name is not None else None, None, files)
+    request = Request(
+        grid_name, chosen, trials, locations, machine, loaded.measure, made_from=sources
+    )
     console = _console()
     with noise_to(request.log) as stderr:
         shown = console if console.is_jupyter else Console(file=stderr)

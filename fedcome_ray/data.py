@@ -37,7 +37,7 @@ examples:
   python -m fedcome_ray.data import cifar10 --from cifar10.npz
   python -m fedcome_ray.data import femnist --from leaf/data/femnist/data
   python -m fedcome_ray.data verify
-  python -m fedcome_ray.data show digits --set data.partition.name=dirichlet
+  python -m fedcome_ray.data show digits --set data.partition.name=dirichlet --out digits.png
 """
 
 IMPORT_HELP = """\
@@ -101,7 +101,7 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     command = add("show", show, "how a dataset is shared out: table, statistics, picture")
     command.add_argument("name", metavar="DATASET", help="also digits, synthetic and npz:PATH")
     command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=SET_HELP)
-    command.add_argument("--out", type=Path, metavar="FILE.png", help="default: DATASET.png")
+    command.add_argument("--out", type=Path, metavar="FILE.png", help="draw it into this file")
 
 
 def list_datasets(options: argparse.Namespace) -> None:
@@ -214,7 +214,7 @@ def _present(folder: Path) -> "list[Published]":
 
 
 def show(options: argparse.Namespace) -> None:
-    """Print who has what, and draw it."""
+    """Print who has what, and draw it if there is a file to draw it into."""
     from fedcome_ray.datasets import load, overview
     from fedcome_ray.experiments.settings import assign, parse_overrides
     from fedcome_ray.experiments.trial import parse_trial
@@ -235,9 +235,10 @@ def show(options: argparse.Namespace) -> None:
     summary = Table("statistic", "value", show_header=False)
     for name, value in overview.statistics(counts, population.test.sizes).items():
         summary.add_row(name, value)
-    path = options.out or Path(f"{config.stem}.png")
-    overview.draw(counts, title, path)
-    OUT.print(title, table, summary, f"picture: {path}", soft_wrap=True)
+    drawn = [f"picture: {options.out}"] if options.out is not None else []
+    if drawn:
+        overview.draw(counts, title, options.out)
+    OUT.print(title, table, summary, *drawn, soft_wrap=True)
 
 
 def _with_files(names: Sequence[str]) -> "list[Published]":

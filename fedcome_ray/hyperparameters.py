@@ -26,9 +26,14 @@ UNKNOWN = "unknown_setting"
 
 
 class Hyperparameters(BaseModel):
-    """Frozen, typed, and closed: an unknown field is an error, not a silently ignored setting."""
+    """Frozen, typed, and closed: an unknown field is an error, not a silently ignored setting.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    The text below a field is its description in the reference of all settings.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
     @model_validator(mode="wrap")
     @classmethod

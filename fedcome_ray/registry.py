@@ -29,6 +29,8 @@ class Entry(Generic[ThingT]):
     """SHA-256 of a plugin's code, which its author will change."""
     compiled: str | None = None
     """The module that numba compiles for it."""
+    source: bytes | None = None
+    """A plugin's code itself."""
 
 
 EntryT = TypeVar("EntryT", bound=Entry[Any])

@@ -75,10 +75,7 @@ def _main(args: argparse.Namespace) -> int:
     if args.dry_run:
         show_cost(args, trials, talk)
         return OK
-    requests = [
-        grids.make_request(args, name, args.profile, some, grid.load(name).measure)
-        for name, some in trials.items()
-    ]
+    requests = [grids.make_request(args, name, some) for name, some in trials.items()]
     for request in requests:  # all missing data is named before the first grid starts
         for config in {trial.data for trial in request.trials}:
             datasets.check_available(config, request.locations.data_dir)

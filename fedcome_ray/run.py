@@ -16,6 +16,8 @@ examples:
   python -m fedcome_ray.run --set method.name=fedcome --set participation=0.2 --set rounds=50
   python -m fedcome_ray.run --set data.dataset=synthetic --set model.name=logistic --num-shards 2
   python -m fedcome_ray.run --set seed=1 --init-model results/trials/.../model.safetensors
+  python -m fedcome_ray.run --set method.name=fedcome --show
+  python -m fedcome_ray.run --from results/trials/... --output again
 
 Without --num-shards and --address the trial runs in this process, without Ray: same numbers.
 The same command continues an interrupted trial.
@@ -35,6 +37,17 @@ def _parser() -> argparse.ArgumentParser:
         "--init-model", type=Path, metavar="PATH", help="params to start from (.safetensors)"
     )
     arguments.add_output_arguments(parser)
+    parser.add_argument(
+        "--from",
+        dest="origin",
+        metavar="FOLDER|RUN",
+        help="repeat a trial: of this folder, or of this run in MLflow, given by its id",
+    )
+    parser.add_argument(
+        "--show",
+        action="store_true",
+        help="print all settings as YAML, with where each comes from, and stop",
+    )
     return parser
 
 
@@ -43,14 +56,20 @@ def _main(args: argparse.Namespace) -> int:
     talk.begin("preparing the trial")
     from fedcome_ray import methods
     from fedcome_ray.experiments.settings import parse_overrides
-    from fedcome_ray.experiments.trial import identified
-    from fedcome_ray.launch import single
+    from fedcome_ray.experiments.trial import identified, parse_trial
+    from fedcome_ray.launch import repeat, show, single
 
     methods.load_plugins(args.plugin)
     init_params = single.read_params(args.init_model) if args.init_model else None
     locations = arguments.locations(args)
-    wanted = single.make_trial(parse_overrides(args.set), init_params)
-    (trial,) = identified([wanted], locations.data_dir)
+    kept = repeat.find(args.origin, locations) if args.origin else None
+    if kept is not None:
+        locations = repeat.with_plugin(locations, kept)
+    draft = single.draft_of(parse_overrides(args.set), init_params, kept)
+    (trial,) = identified([parse_trial(draft.settings)], locations.data_dir)
+    if args.show:
+        sys.stdout.write(show.text(trial, draft.origins))
+        return OK
     request = single.SingleRequest(trial, locations, arguments.machine_options(args), init_params)
     single.run_and_show(request, talk)
     return OK

@@ -41,7 +41,8 @@ def _parser() -> argparse.ArgumentParser:
     what.add_argument("--grid", metavar="NAME", help="a grid of ours, or the path of a .yaml file")
     what.add_argument("--list", action="store_true", help="list the grids and stop")
     parser.add_argument(
-        "--profile", default="quick", help="quick (default; embedded data), laptop, mini or paper"
+        "--profile",
+        help="quick (default; embedded data), laptop, mini or paper; your grids may have none",
     )
     parser.add_argument(
         "--search",
@@ -63,6 +64,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--list-trials", action="store_true", help="with --dry-run: every trial, however many"
     )
+    parser.add_argument(
+        "--show", action="store_true", help="print every trial as YAML, with where it comes from"
+    )
     arguments.add_common_arguments(parser)
     arguments.add_machine_arguments(parser)
     arguments.add_launch_arguments(parser)
@@ -79,6 +83,9 @@ def _main(args: argparse.Namespace) -> int:
     talk.begin("reading the grid" if args.grid else "reading the axes")
     from fedcome_ray.launch import grids
 
+    if args.show:
+        grids.show_trials(args, sys.stdout)
+        return OK
     request, search = grids.request_of(args)
     if args.dry_run:
         grids.show_plan(request, search, talk, all_trials=args.list_trials)
@@ -92,7 +99,7 @@ def check_arguments(args: argparse.Namespace) -> None:
         raise UserError("what to run? --grid NAME or --axis NAME=V1,V2; --list shows the grids")
     if args.list_trials and not args.dry_run:
         raise UserError("--list-trials: only a plan lists trials; give --dry-run too")
-    if args.grid is None and args.profile != "quick":
+    if args.grid is None and args.profile is not None:
         raise UserError("--profile: only a grid has profiles; give --grid too")
     if args.samples is not None and args.search is None:
         raise UserError("--samples: only a search has them; give --search too")

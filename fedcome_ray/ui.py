@@ -15,7 +15,7 @@ from typing import Any
 from fedcome_ray.console import arguments
 from fedcome_ray.console.exits import OK, guarded
 from fedcome_ray.errors import FedcomeError, UserError
-from fedcome_ray.tracking.views import CURVES, saved_view_tags, view_url
+from fedcome_ray.tracking.views import SEEDS, saved_view_tags, view_url
 
 HOST = "127.0.0.1"
 PATIENCE = 180.0  # seconds; a busy machine takes one minute to import MLflow's server
@@ -63,7 +63,7 @@ def _main(output: Path, port: int) -> int:
         try:
             _wait_until_healthy(server, process, log)
             for grid, experiment_id in _add_views(server).items():
-                _say(f"{grid:24} {view_url(server, experiment_id, CURVES)}")
+                _say(f"{grid:24} {view_url(server, experiment_id, SEEDS)}")
             _say("stop with Ctrl-C")
             process.wait()
         except KeyboardInterrupt:

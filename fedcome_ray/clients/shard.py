@@ -161,7 +161,9 @@ class Shard:
         """Bytes on the device beside blocks: examples, and the reports of a round, twice."""
         sides = (self.train_examples, self.test_examples)
         examples = sum(side.x.nbytes + side.y.nbytes + side.order.nbytes for side in sides)
-        cohort = self.trial.cohort_size_of(population.num_clients)
+        everybody = population.num_clients  # in a calibration perhaps fewer than a cohort
+        is_small = (self.trial.cohort_size or 0) > everybody
+        cohort = everybody if is_small else self.trial.cohort_size_of(everybody)
         return examples + 2 * cohort * 4 * self.model.dim
 
 

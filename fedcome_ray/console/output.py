@@ -66,8 +66,9 @@ def _finite(value: Any) -> Any:
 
 
 def doing(console: "Console", text: str) -> None:
-    """What takes a while and begins now."""
-    say(console, f"{text} ...")
+    """What takes a while and begins now; a notebook shows that its cell is busy by itself."""
+    if not console.is_jupyter:
+        say(console, f"{text} ...")
 
 
 def say(out: "Console", text: str, style: str | None = None) -> None:

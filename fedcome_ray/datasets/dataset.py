@@ -16,11 +16,6 @@ class DatasetSettings(Hyperparameters):
 
     dataset: str
 
-    @property
-    def stem(self) -> str:
-        """A name for files."""
-        return self.dataset
-
 
 class Varying(Hyperparameters):
     """Of a dataset whose name does not say what is in it: other contents are another trial."""

@@ -52,11 +52,6 @@ class Npz(DatasetSettings):
     def path(self) -> Path:
         return _path_in(self.dataset)
 
-    @property
-    def stem(self) -> str:
-        """The name of the file, without its folder and ending."""
-        return self.path.stem
-
 
 def _path_in(name: str) -> Path:
     return Path(name.removeprefix("npz:")).expanduser()

@@ -19,7 +19,9 @@ class Pooled(Hyperparameters):
     has_superclasses: ClassVar[bool] = False
 
     num_clients: PositiveInt = 100
+    """How many clients share the examples."""
     partition: PartitionConfig
+    """Which training examples belong to which client."""
     test_split: Literal["natural", "label_matched"] = "natural"
     """`natural`: equal slices in the dataset's order, the same mix of classes for everybody.
     `label_matched`: a client is tested on the classes it trains on."""

@@ -31,13 +31,19 @@ class Synthetic(DatasetSettings):
 
     dataset: Literal["synthetic"] = "synthetic"
     alpha: NonNegativeFloat = 1.0
+    """How much clients differ in their models."""
     beta: NonNegativeFloat = 1.0
+    """How much clients differ in their inputs."""
     num_clients: PositiveInt = 100
+    """How many clients there are."""
     examples_per_client: PositiveInt = 50
     """Mean of the clients' training sizes, which follow a log-normal law."""
     num_features: PositiveInt = 60
+    """Length of an example."""
     num_classes: PositiveInt = 10
+    """How many labels there are."""
     seed: NonNegativeInt = 1
+    """Of the examples; separate from the trial's seed."""
 
 
 class Sizes(NamedTuple):

@@ -8,6 +8,7 @@ A grid file is the record of an experiment and can be read alone:
     profiles:                scaled-down variants; `set` and `axes` replace what they name
       quick: {set: {rounds: 20, data: {...}}, axes: {seed: [0]}}
 
+All parts are optional. Without profiles the grid is run as it is, under the profile `none`.
 Names are dotted (`local.lr`). The axis `case` has values that are several settings at once.
 
 Later wins: defaults, `base`, the profile's `set`, axes, `--overlay`, `--set` and `--axis`.
@@ -22,13 +23,23 @@ import yaml
 from pydantic import Field, ValidationError
 
 from fedcome_ray.errors import ConfigError, GridError, did_you_mean
-from fedcome_ray.experiments.settings import Setting, Settings, assign, flatten, is_choice
+from fedcome_ray.experiments.settings import (
+    Draft,
+    Origins,
+    Setting,
+    Settings,
+    flatten,
+    is_choice,
+)
 from fedcome_ray.experiments.trial import Trial, explain, parse_trial
 from fedcome_ray.hyperparameters import Hyperparameters
 
 Axes = dict[str, Annotated[list[Any], Field(min_length=1)]]
 PROFILES = ("quick", "laptop", "mini", "paper")
 """Of every grid of ours, from the smallest to the largest."""
+DEFAULT_PROFILE = "quick"
+NO_PROFILE = "none"
+"""What a grid without profiles is run under."""
 
 
 Measure = Literal["accuracy", "cost"]
@@ -38,16 +49,22 @@ class Profile(Hyperparameters):
     """A variant of a grid: settings and axes to replace, by dotted name."""
 
     set: Settings = Field(default_factory=dict)
+    """Settings that replace those of `base`."""
     axes: Axes = Field(default_factory=dict)
+    """Axes that replace the grid's, or come after them."""
 
 
 class Grid(Hyperparameters):
     """A grid file."""
 
-    description: str
+    description: str = ""
+    """What it is for, in one line."""
     base: Settings = Field(default_factory=dict)
+    """The settings that all trials share."""
     axes: Axes = Field(default_factory=dict)
-    profiles: dict[str, Profile]
+    """The values to try, by setting: trials are their product, in this order."""
+    profiles: dict[str, Profile] = Field(default_factory=dict)
+    """Variants by name, chosen by `--profile`; without any, the grid is run as it is."""
     measure: Measure = "accuracy"
     """What the table at the end of a launch compares: accuracy, or the cost of a round."""
     space: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -56,8 +73,7 @@ class Grid(Hyperparameters):
 
 SWEEP = "sweep"
 """Stands for the name of a grid where axes need none."""
-NO_PROFILE = "none"
-DEFAULTS_ALONE = Grid(description="Axes alone.", profiles={NO_PROFILE: Profile()})
+DEFAULTS_ALONE = Grid(description="Axes alone.")
 
 
 def grid_folder() -> Path:
@@ -74,6 +90,15 @@ def grid_names() -> list[str]:
 
 def load(name_or_path: str) -> Grid:
     """Read and check a grid file, given as a name of ours or as a path."""
+    path = find(name_or_path)
+    try:
+        return Grid.model_validate(read_yaml(path, "--grid"))
+    except ValidationError as error:
+        raise GridError(f"{path.name} is not a grid:\n{explain(error, Grid)}") from None
+
+
+def find(name_or_path: str) -> Path:
+    """The file of a grid."""
     path = Path(name_or_path)
     if path.suffix not in {".yaml", ".yml"}:
         path = grid_folder() / f"{name_or_path}.yaml"
@@ -82,10 +107,7 @@ def load(name_or_path: str) -> Grid:
             raise GridError(
                 f"--grid: there is no grid `{name_or_path}`; {allowed}, or a .yaml path"
             )
-    try:
-        return Grid.model_validate(read_yaml(path, "--grid"))
-    except ValidationError as error:
-        raise GridError(f"{path.name} is not a grid:\n{explain(error, Grid)}") from None
+    return path
 
 
 def read_yaml(path: Path, option: str) -> Any:
@@ -104,60 +126,90 @@ SELECTING = ("method.name", "sampler.name", "data.dataset")
 
 def expand(
     grid: Grid,
-    profile: str,
+    profile: str | None = None,
     overrides: Iterable[Setting] = (),
     overlay: Callable[[Settings], None] = lambda settings: None,
 ) -> list[Trial]:
     """All trials of a profile, each once, in the order of the axes."""
-    chosen, given = profile_of(grid, profile), list(overrides)
-    found = select(points(grid, chosen, given), given)
+    return [trial for trial, _ in traced(grid, profile, overrides, overlay)]
+
+
+def traced(
+    grid: Grid,
+    profile: str | None = None,
+    overrides: Iterable[Setting] = (),
+    overlay: Callable[[Settings], None] = lambda settings: None,
+) -> list[tuple[Trial, Origins]]:
+    """The trials of `expand`, each with where its settings come from."""
+    given = list(overrides)
+    found = select(points(grid, profile_name(grid, profile), given), given)
     for point in found:
         override(point, given, overlay)
-    return validate([point.settings for point in found])
+    return validate([point.draft for point in found])
 
 
 def sweep(
     grid: Grid,
-    profile: str,
+    profile: str | None,
     overrides: Iterable[Setting],
     axes: Mapping[str, Sequence[Any]],
     overlay: Callable[[Settings], None] = lambda settings: None,
 ) -> list[Trial]:
     """All trials of a profile with further axes: each of their points is an override, in turn."""
+    found = sweep_traced(grid, profile, overrides, axes, overlay)
+    return [trial for trial, _ in found]
+
+
+def sweep_traced(
+    grid: Grid,
+    profile: str | None,
+    overrides: Iterable[Setting],
+    axes: Mapping[str, Sequence[Any]],
+    overlay: Callable[[Settings], None] = lambda settings: None,
+) -> list[tuple[Trial, Origins]]:
+    """The trials of `sweep`, each with where its settings come from."""
     given = list(overrides)
-    trials: dict[str, Trial] = {}
+    trials: dict[str, tuple[Trial, Origins]] = {}
     for values in product(*axes.values()):
         point = list(zip(axes, values, strict=True))
-        trials |= {trial.key: trial for trial in expand(grid, profile, [*given, *point], overlay)}
+        for trial, origins in traced(grid, profile, [*given, *point], overlay):
+            trials[trial.key] = trial, origins
     return list(trials.values())
 
 
-def profile_of(grid: Grid, name: str) -> Profile:
-    if name not in grid.profiles:
-        raise GridError(f"--profile: no profile `{name}`; {did_you_mean(name, grid.profiles)}")
-    return grid.profiles[name]
+def profile_name(grid: Grid, wanted: str | None) -> str:
+    """The profile that is asked for, or the one that is run if none is."""
+    if grid.profiles:
+        name = wanted or DEFAULT_PROFILE
+        if name not in grid.profiles:
+            raise GridError(f"--profile: no profile `{name}`; {did_you_mean(name, grid.profiles)}")
+        return name
+    if wanted not in {None, NO_PROFILE}:
+        raise GridError(f"--profile: the grid has no profiles, leave `{wanted}` out to run it")
+    return NO_PROFILE
 
 
 class Point(NamedTuple):
     """A point of a grid."""
 
-    settings: Settings
+    draft: Draft
     coordinates: list[Setting]  # on the axes
 
 
-def points(grid: Grid, profile: Profile, overrides: Sequence[Setting]) -> list[Point]:
+def points(grid: Grid, profile: str, overrides: Sequence[Setting]) -> list[Point]:
     """All points of the grid; an axis that is overridden has one value."""
-    replaced = {**profile.axes, **{name: [value] for name, value in overrides}}
+    chosen = grid.profiles.get(profile, Profile())
+    replaced = {**chosen.axes, **{name: [value] for name, value in overrides}}
     axes = {name: replaced.get(name, values) for name, values in grid.axes.items()}
-    axes |= {name: values for name, values in profile.axes.items() if name not in axes}
+    axes |= {name: values for name, values in chosen.axes.items() if name not in axes}
     found = []
     for values in product(*axes.values()):
-        settings = defaults()
-        assign(settings, grid.base.items())
-        assign(settings, profile.set.items())
+        draft = Draft(defaults())
+        draft.assign(grid.base.items(), "base")
+        draft.assign(chosen.set.items(), f"profile {profile}")
         coordinates = list(zip(axes, values, strict=True))
-        assign(settings, coordinates)
-        found.append(Point(settings, coordinates))
+        draft.assign(coordinates, "axes")
+        found.append(Point(draft, coordinates))
     return found
 
 
@@ -168,7 +220,7 @@ def select(points: list[Point], overrides: Sequence[Setting]) -> list[Point]:
     """
     for name, value in overrides:
         if name in SELECTING:
-            has = [point for point in points if flatten(point.settings).get(name) == value]
+            has = [point for point in points if flatten(point.draft.settings).get(name) == value]
             points = has or points
     return points
 
@@ -182,24 +234,25 @@ def override(
     dataset is still tried with 2, 3 and 4 classes, or refused if it has no such setting.
     """
     choices = [(name, value) for name, value in overrides if is_choice(name)]
-    assign(point.settings, choices)
+    point.draft.assign(choices, "--set")
     owners = tuple(name.rpartition(".")[0] + "." for name, _ in choices)
-    assign(point.settings, [axis for axis in point.coordinates if axis[0].startswith(owners)])
-    overlay(point.settings)
-    assign(point.settings, overrides)
+    kept = [axis for axis in point.coordinates if axis[0].startswith(owners)]
+    point.draft.assign(kept, "axes")
+    point.draft.change(overlay, "--overlay")
+    point.draft.assign(overrides, "--set")
 
 
-def validate(points: Iterable[Settings]) -> list[Trial]:
+def validate(drafts: Iterable[Draft]) -> list[tuple[Trial, Origins]]:
     """The trials, each once."""
-    trials: dict[str, Trial] = {}
-    for number, settings in enumerate(points, start=1):
+    trials: dict[str, tuple[Trial, Origins]] = {}
+    for number, draft in enumerate(drafts, start=1):
         try:
-            trial = parse_trial(settings)
+            trial = parse_trial(draft.settings)
         except ConfigError as error:
             raise GridError(f"trial {number} of the grid:\n{error}") from None
         if trial.init_digest is not None:
             raise GridError("init_digest: only `fedcome_ray.run --init-model` starts from a file")
-        trials.setdefault(trial.key, trial)
+        trials.setdefault(trial.key, (trial, draft.origins))
     return list(trials.values())
 
 

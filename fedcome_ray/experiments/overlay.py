@@ -72,10 +72,9 @@ def best(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> list[Rule]:
     """
     groups: dict[tuple[Any, Any], list[tuple[Settings, str]]] = {}
     for trial in trials:
-        if trial.key in accuracy:
-            own = flatten(trial.model_dump(mode="json"))
-            group = groups.setdefault((own["data.dataset"], own["method.name"]), [])
-            group.append((own, trial.key))
+        own = flatten(trial.model_dump(mode="json"))
+        group = groups.setdefault((own["data.dataset"], own["method.name"]), [])
+        group.append((own, trial.key))
     rules = (_best_of(group, accuracy, *kind) for kind, group in groups.items())
     return [rule for rule in rules if rule is not None]
 
@@ -88,10 +87,11 @@ def _best_of(
         for name in group[0][0]
         if name.startswith(TUNED) and len({str(own.get(name)) for own, _ in group}) > 1
     ]
-    if not varying:
+    finished = [(own, key) for own, key in group if key in accuracy]
+    if not varying or not finished:
         return None
     candidates: dict[str, list[tuple[Settings, str]]] = {}
-    for own, key in group:
+    for own, key in finished:
         values = {name: own.get(name) for name in varying}
         candidates.setdefault(json.dumps(values), []).append((own, key))
 

@@ -1,7 +1,7 @@
 """Settings by dotted name, `local.lr`: assigned, chosen, written on a command line, flattened."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import yaml
@@ -10,6 +10,7 @@ from fedcome_ray.errors import ConfigError
 
 Settings = dict[str, Any]
 Setting = tuple[str, Any]  # a dotted name and a value
+Origins = dict[str, str]  # dotted name -> where its value comes from
 
 
 def assign(settings: Settings, values: Iterable[Setting]) -> None:
@@ -38,6 +39,33 @@ def assign(settings: Settings, values: Iterable[Setting]) -> None:
         if is_choice(name) and place.get(last) != value:
             place.clear()
         place[last] = copy.deepcopy(value)
+
+
+class Draft:
+    """The settings of a trial to be, which know where they come from."""
+
+    def __init__(self, settings: Settings, origin: str = "default") -> None:
+        self.settings = settings
+        self.origins: Origins = dict.fromkeys(flatten(settings), origin)
+
+    def assign(self, values: Iterable[Setting], origin: str) -> None:
+        given = list(values)
+        assign(self.settings, given)
+        alone: Settings = {}
+        assign(alone, given)
+        self._mark(flatten(alone), origin)
+
+    def change(self, change: Callable[[Settings], None], origin: str) -> None:
+        """Let something else assign what it wants; what it leaves alone keeps its origin."""
+        before = flatten(copy.deepcopy(self.settings))
+        change(self.settings)
+        after = flatten(self.settings)
+        absent = object()
+        self._mark([name for name in after if after[name] != before.get(name, absent)], origin)
+
+    def _mark(self, names: Iterable[str], origin: str) -> None:
+        marked = self.origins | dict.fromkeys(names, origin)
+        self.origins = {name: marked[name] for name in flatten(self.settings)}
 
 
 def _precedence(name: str) -> tuple[int, bool]:
@@ -102,3 +130,9 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> Settings:
         else:
             flat[f"{prefix}{name}"] = value
     return flat
+
+
+def written(value: Any) -> str:
+    """A value on one line, as YAML."""
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...")

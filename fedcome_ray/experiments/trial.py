@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -47,17 +47,24 @@ def _full_means_none(value: object) -> object:
     return None if value == "full" else value
 
 
+BatchSize = PositiveInt | Literal["full"] | None  # as it may be written
+
+
 class LocalConfig(Hyperparameters):
     """Local training, the same for all methods."""
 
     lr: Annotated[float, Field(gt=0, le=1e30)] = 0.05  # more would not fit into float32
+    """Learning rate of the first round."""
     lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.998
     """Factor of the learning rate per round; the first round is undecayed."""
     epochs: PositiveInt = 1
-    batch_size: Annotated[PositiveInt | None, BeforeValidator(_full_means_none)] = 50
-    """None, also written `full`: one batch of all the client's examples."""
+    """Passes over a client's examples in a round."""
+    batch_size: Annotated[PositiveInt | None, BeforeValidator(_full_means_none, BatchSize)] = 50
+    """Examples of a step; `null` or `full`: all that the client has."""
     weight_decay: NonNegativeFloat = 1e-3
+    """Each step shrinks the params by this share of the learning rate."""
     clip_norm: PositiveFloat | None = None
+    """The longest that a gradient may be; unset, as long as it is."""
     precision: Precision = "float32"
     """Of matrix products on a GPU."""
 
@@ -69,17 +76,25 @@ class Trial(Hyperparameters):
     """One configuration, run once."""
 
     data: DataConfig = Field(default_factory=Digits)
+    """What clients learn from, and how it is shared out."""
     model: ModelConfig = Field(default_factory=MLP)
+    """What is trained."""
     local: LocalConfig = Field(default_factory=LocalConfig)
+    """How clients train."""
     method: MethodConfig = Field(default_factory=FedAvg)
+    """What the server makes of it."""
     sampler: SamplerConfig = Field(default_factory=RandomSampler)
+    """Who takes part in a round."""
     participation: Annotated[
         Annotated[float, Field(gt=0, le=1)] | None, BeforeValidator(_share_of_clients)
     ] = None
     """Share of the population in each cohort; with `cohort_size` also unset, everybody."""
     cohort_size: PositiveInt | None = None
+    """Clients in each cohort; instead of `participation`."""
     rounds: PositiveInt = 100
+    """How many rounds are run."""
     seed: NonNegativeInt = 0
+    """Of the initial params, the cohorts and the batches."""
     eval_every: PositiveInt = 1
     """Rounds between evaluations; the initial model and the last round are always evaluated."""
     eval_train_every: PositiveInt | None = None

@@ -9,6 +9,7 @@ from rich.table import Table
 from fedcome_ray import metrics
 from fedcome_ray.console.output import say, say_where, tell
 from fedcome_ray.experiments.trial import names_among
+from fedcome_ray.launch import repeat
 from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.request import Finished
 from fedcome_ray.launch.results import best_settings, show_results, write_best
@@ -41,6 +42,7 @@ def launch_record(
             "results.txt": recorder.export_text(),
             "failures.txt": failures,
             "best.yaml": best_settings(finished),
+            **finished.request.made_from,
         },
     )
 
@@ -73,6 +75,10 @@ def conclude(finished: Finished, outcome: Outcome, out: Console) -> None:
         say(out, f"log        {request.log}")
     locations = request.locations
     say_where(out, locations.output, locations.output, locations.tracking_uri)
+    for trial in finished.trials[:1]:  # an example
+        result = finished.results[trial.key]
+        again = repeat.command(request.folder(trial), result, locations, from_file=False)
+        say(out, f"repeat one {again}")
 
 
 def timing_table(outcome: Outcome) -> Table:

@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from rich.console import Console
 
@@ -14,11 +15,11 @@ from fedcome_ray.console.output import Talk, noise_to
 from fedcome_ray.experiments import grid, overlay
 from fedcome_ray.experiments.settings import parse_axes, parse_overrides
 from fedcome_ray.experiments.trial import Trial, identified
-from fedcome_ray.launch import document, plan, search
+from fedcome_ray.launch import document, plan, search, show
 from fedcome_ray.launch.conclusion import conclude
 from fedcome_ray.launch.launch import check_cluster, launch
 from fedcome_ray.launch.outcome import Outcome
-from fedcome_ray.launch.request import Extras, Finished, Request
+from fedcome_ray.launch.request import Extras, Finished, Request, made_from
 
 SAMPLES = 16
 
@@ -39,21 +40,19 @@ def trials_of(args: argparse.Namespace, *names: str) -> dict[str, list[Trial]]:
 
 def request_of(args: argparse.Namespace) -> tuple[Request, Search]:
     """The launch of one grid, or the search in it, that the arguments of `tune` ask for."""
-    if args.grid is None:
-        name, profile, chosen = grid.SWEEP, grid.NO_PROFILE, grid.DEFAULTS_ALONE
-    else:
-        name, profile, chosen = Path(args.grid).stem, args.profile, grid.load(args.grid)
-    (trials,) = _sweep(args, {name: chosen}, profile).values()
+    chosen = grid.load(args.grid) if args.grid else grid.DEFAULTS_ALONE
+    name = Path(args.grid).stem if args.grid else grid.SWEEP
+    (trials,) = _sweep(args, {name: chosen}, args.profile).values()
     ranges = search.parse_space(chosen.space)
     if args.search is not None:
         search.check_free(dict(parse_overrides(args.set)), "--set", trials, ranges)
         search.check_free(parse_axes(args.axis), "--axis", trials, ranges)
-    request = make_request(args, name, profile, trials, chosen.measure)
+    request = make_request(args, args.grid, trials)
     return request, Search(args.search, args.samples or SAMPLES, ranges)
 
 
 def _sweep(
-    args: argparse.Namespace, grids: Mapping[str, grid.Grid], profile: str
+    args: argparse.Namespace, grids: Mapping[str, grid.Grid], profile: str | None
 ) -> dict[str, list[Trial]]:
     methods.load_plugins(args.plugin)
     overrides = parse_overrides(args.set)
@@ -67,25 +66,37 @@ def _sweep(
 
 
 def make_request(
-    args: argparse.Namespace,
-    grid_name: str,
-    profile: str,
-    trials: list[Trial],
-    measure: grid.Measure,
+    args: argparse.Namespace, name_or_path: str | None, trials: list[Trial]
 ) -> Request:
-    """The launch of these trials that the arguments ask for."""
+    """The launch of a grid's trials that the arguments ask for; without a grid, of axes alone."""
+    loaded = grid.load(name_or_path) if name_or_path else grid.DEFAULTS_ALONE
     machine = arguments.machine_options(args)
     check_cluster(machine.address)
     locations = arguments.locations(args)
     return Request(
-        grid_name=grid_name,
-        profile=profile,
+        grid_name=Path(name_or_path).stem if name_or_path else grid.SWEEP,
+        profile=grid.profile_name(loaded, args.profile),
         trials=identified(trials, locations.data_dir),
         locations=locations,
         machine=machine,
-        measure=measure,
+        measure=loaded.measure,
         extras=Extras(args.timing, args.trace, args.system_metrics, getattr(args, "best", None)),
+        made_from=made_from(
+            grid.find(name_or_path) if name_or_path else None, args.overlay, args.plugin
+        ),
     )
+
+
+def show_trials(args: argparse.Namespace, out: IO[str]) -> None:
+    """Every trial of a grid as a document of YAML, with where its settings come from."""
+    methods.load_plugins(args.plugin)
+    overrides = parse_overrides(args.set)
+    axes = parse_axes(args.axis, overrides)
+    rules = overlay.Overlay(overlay.load(args.overlay) if args.overlay else [])
+    loaded = grid.load(args.grid) if args.grid else grid.DEFAULTS_ALONE
+    found = grid.sweep_traced(loaded, args.profile, overrides, axes, rules)
+    rules.check_used()
+    out.write("---\n".join(show.text(trial, origins) for trial, origins in found))
 
 
 def show_plan(request: Request, wanted: Search, talk: Talk, *, all_trials: bool) -> None:

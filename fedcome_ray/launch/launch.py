@@ -1,5 +1,7 @@
 """A launch: the pending trials of a request, run, tracked and summed up."""
 
+import sys
+
 from rich.console import Console
 
 from fedcome_ray import datasets
@@ -13,6 +15,7 @@ from fedcome_ray.launch.work import words_of
 from fedcome_ray.tracking.store import check_uri
 from fedcome_ray.tracking.tracker import Tracker
 from fedcome_ray.trials.folder import exclusive
+from fedcome_ray.trials.origin import command_line
 from fedcome_ray.trials.run import check_fits
 
 
@@ -25,7 +28,12 @@ def launch(request: Request, console: Console) -> Outcome:
     # One launch at a time: its driver is the only writer of the default store, which is SQLite.
     with exclusive(locations.output, patience=0):
         before = Finished.read(request)
-        tags = {"grid": request.grid_name, "profile": request.profile, "launch": request.name}
+        tags = {
+            "grid": request.grid_name,
+            "profile": request.profile,
+            "launch": request.name,
+            "command": command_line(),
+        }
         artifacts = locations.output / "artifacts"
         tracker = Tracker(locations.tracking_uri, request.grid_name, artifacts, tags)
         try:
@@ -73,7 +81,8 @@ def _run(
 ) -> Outcome:
     if not before.pending:
         return Outcome(num_pending=0)
-    doing(console, "loading Ray")  # slower than starting it, with MLflow in the background
+    if "ray" not in sys.modules:
+        doing(console, "loading Ray")  # slower than starting it, with MLflow in the background
     from fedcome_ray.launch.tune_run import run_trials
     from fedcome_ray.runtime.connection import connected
 

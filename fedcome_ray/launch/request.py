@@ -1,6 +1,6 @@
 """What a launch is asked to run, and what there is of it already."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -38,6 +38,8 @@ class Request:
     measure: grid.Measure = "accuracy"
     extras: Extras = field(default_factory=Extras)
     scheduler: Scheduler = field(default_factory=RunAll)
+    made_from: Mapping[str, str] = field(default_factory=dict)
+    """The files that the request was written in, for MLflow, see `made_from`."""
     name: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
 
     @property
@@ -51,6 +53,21 @@ class Request:
 
     def folder(self, trial: Trial) -> Path:
         return self.trials_folder / trial.folder_name
+
+
+def made_from(
+    grid_file: Path | None, overlay: Path | None, plugins: Iterable[str]
+) -> dict[str, str]:
+    """The contents of the files that decide what trials are, by the name to keep them under."""
+    given = [
+        *([("grid", grid_file)] if grid_file else []),
+        *([("overlay", overlay)] if overlay else []),
+        *(("plugins", Path(file)) for file in plugins),
+    ]
+    return {
+        f"made_from/{kind}/{path.name}": path.read_text(encoding="utf-8", errors="replace")
+        for kind, path in given
+    }
 
 
 @dataclass(frozen=True)

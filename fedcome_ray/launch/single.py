@@ -1,5 +1,6 @@
 """One trial on its own: in this process, or on shards of a Ray cluster."""
 
+import copy
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -19,18 +20,20 @@ from fedcome_ray.console.output import Talk, doing, say, say_where, tell
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.errors import UserError
 from fedcome_ray.experiments import grid
-from fedcome_ray.experiments.settings import Setting, assign
-from fedcome_ray.experiments.trial import Trial, check_plugin, parse_trial
+from fedcome_ray.experiments.settings import Draft, Setting
+from fedcome_ray.experiments.trial import Trial, check_plugin
 from fedcome_ray.federation.shards import LocalShards, Shards
 from fedcome_ray.hyperparameters import name_of
 from fedcome_ray.launch import compiling, document
 from fedcome_ray.launch.launch import check_cluster
 from fedcome_ray.launch.listener import Tracks
 from fedcome_ray.launch.progress import Progress
+from fedcome_ray.launch.repeat import Kept, command
 from fedcome_ray.numerics import device
 from fedcome_ray.tracking.store import check_uri
 from fedcome_ray.tracking.tracker import Tracker, Untracked
 from fedcome_ray.trials.folder import LOG, exclusive, log_error, read_own_result, read_result
+from fedcome_ray.trials.origin import command_line, keep_origin
 from fedcome_ray.trials.provenance import cautions, commits
 from fedcome_ray.trials.run import TrialRun, check_fits
 
@@ -71,6 +74,10 @@ def run_and_show(request: SingleRequest, talk: Talk) -> None:
     if complaint is not None:
         say(out, complaint, "yellow")
     say_where(out, request.folder, locations.output, locations.tracking_uri)
+    result = read_result(request.folder)
+    assert result is not None
+    from_file = request.init_params is not None
+    say(out, f"repeat     {command(request.folder, result, locations, from_file=from_file)}")
 
 
 def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | None]:
@@ -94,6 +101,7 @@ def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | No
             shards = stack.enter_context(shards_of(request, population, console))
             # MLflow takes seconds to open: in the background, but not beside shards that start.
             tracker = stack.enter_context(closing(tracker_of(request)))
+            keep_origin(trial, folder, command_line())
             run = TrialRun(trial, population, shards, folder, request.init_params)
             if run.num_restored:
                 say(console, f"goes on at round {run.num_restored + 1} of {trial.rounds}")
@@ -144,15 +152,28 @@ def check_params(request: SingleRequest, population: Population) -> None:
         )
 
 
-def make_trial(overrides: Sequence[Setting], init_params: torch.Tensor | None) -> Trial:
-    """The trial that the settings describe."""
+def draft_of(
+    overrides: Sequence[Setting], init_params: torch.Tensor | None, kept: Kept | None = None
+) -> Draft:
+    """The settings of a trial: the defaults, or those of one that is repeated, and the wishes."""
     if any(name == "init_digest" for name, _ in overrides):
         raise UserError("--set init_digest: give the file itself, as --init-model")
-    settings = grid.defaults()
-    assign(settings, overrides)
+    draft = (
+        Draft(grid.defaults()) if kept is None else Draft(copy.deepcopy(kept.settings), "--from")
+    )
+    draft.assign(overrides, "--set")
+    if kept is not None and draft.settings["method"] != kept.settings["method"]:
+        draft.assign([("plugin", None)], "default")  # that of the method which is taken instead
     if init_params is not None:
-        settings["init_digest"] = hashlib.sha256(init_params.numpy().tobytes()).hexdigest()
-    return parse_trial(settings)
+        _start_from(draft, hashlib.sha256(init_params.numpy().tobytes()).hexdigest())
+    return draft
+
+
+def _start_from(draft: Draft, digest: str) -> None:
+    before = draft.settings["init_digest"]
+    if before not in {None, digest}:
+        raise UserError("--init-model: these are not the params that the trial started from")
+    draft.assign([("init_digest", digest)], "--init-model")
 
 
 def read_params(path: Path) -> torch.Tensor:
@@ -196,7 +217,12 @@ def shards_of(request: SingleRequest, population: Population, console: Console) 
 
 
 def tracker_of(request: SingleRequest) -> Tracker | Untracked:
-    tags = {"grid": EXPERIMENT, "profile": grid.NO_PROFILE, "launch": EXPERIMENT}
+    tags = {
+        "grid": EXPERIMENT,
+        "profile": grid.NO_PROFILE,
+        "launch": EXPERIMENT,
+        "command": command_line(),
+    }
     locations = request.locations
     if not request.is_tracked:
         return Untracked()

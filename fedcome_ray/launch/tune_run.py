@@ -24,6 +24,7 @@ from fedcome_ray.runtime.placement import Placement, words
 from fedcome_ray.runtime.populations import share
 from fedcome_ray.runtime.trial_actor import TrialActor
 from fedcome_ray.runtime.waiting import PATIENCE_SECONDS, Patience, pending_trials
+from fedcome_ray.trials.origin import command_line
 
 # Restarts of a trial whose process or node died; its own errors are not repeated.
 MAX_DEATHS = 5
@@ -73,6 +74,7 @@ def _fit(
         place=placement.trial,
         trials_folder=request.trials_folder,
         plugins=list(request.locations.plugins),
+        command=command_line(),
         report_seconds=scheduler.report_seconds,
         system_metrics=request.extras.system_metrics,
     )

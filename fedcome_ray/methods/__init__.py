@@ -71,6 +71,11 @@ def digest_of(config: Hyperparameters) -> str | None:
     return REGISTRY.of(config).digest
 
 
+def source_of(config: Hyperparameters) -> bytes | None:
+    """The code of a method that comes from a plugin."""
+    return REGISTRY.of(config).source
+
+
 def load_plugins(files: Iterable[str]) -> None:
     """Make the methods of users' files, and of installed packages, known by name."""
     for origin, module in plugins.modules(files):
@@ -83,8 +88,10 @@ def load_plugins(files: Iterable[str]) -> None:
         if not callable(getattr(module, "build", None)):
             raise UserError(f"{origin}: must define `build`, a function that returns a `Method`")
         config = configs.pop()
-        build, digest = watched(module.build), plugins.digest(module)
-        REGISTRY.add(MethodEntry(config, build, config.__name__, digest), origin)
+        code = plugins.source(module)
+        build, digest = watched(module.build), plugins.digest(code)
+        entry = MethodEntry(config, build, config.__name__, digest, source=code)
+        REGISTRY.add(entry, origin)
 
 
 def _is_config(item: object, module: ModuleType) -> bool:

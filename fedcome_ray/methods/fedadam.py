@@ -22,8 +22,11 @@ class Adaptive(Hyperparameters):
     """The settings of an adaptive server; betas and tau as in the paper's experiments."""
 
     server_lr: PositiveFloat = 0.01  # eta
+    """Learning rate of the server."""
     beta1: Share = 0.9
+    """Weight of the past in the momentum."""
     beta2: Share = 0.99
+    """Weight of the past in the variance."""
     tau: PositiveFloat = 1e-3
     """Degree of adaptivity: coordinates that move less than this are not sped up further."""
 

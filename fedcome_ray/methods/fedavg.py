@@ -18,6 +18,7 @@ class FedAvg(Hyperparameters):
 
     name: Literal["fedavg"] = "fedavg"
     server_lr: PositiveFloat = 1.0
+    """Factor of the mean update."""
 
 
 def build(hp: FedAvg) -> Method[OnlyParams, OnlyParams, Nothing]:

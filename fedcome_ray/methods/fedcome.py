@@ -22,13 +22,16 @@ class FedCOME(Hyperparameters):
 
     name: Literal["fedcome"] = "fedcome"
     server_lr: PositiveFloat = 1.0  # eta_g
+    """Factor of the agreed direction."""
     weights: Literal["samples", "uniform"] = "samples"
-    """The paper's Algorithm 2 averages uniformly, the published numbers were made by samples."""
+    """Of clients in the mean: by samples, as the published numbers were made, or uniform, as in the
+    paper's Algorithm 2."""
     clamp: PositiveFloat | None = None
     """Limit of each coordinate of the agreed direction; the authors' code has 0.005."""
     match_norm: bool = False
     """Rescale the agreed direction to the plain mean's length: a control for longer steps."""
     solver: consensus.Solver = "active_set"
+    """Of the quadratic programs: our own, or OSQP to compare with."""
 
 
 def build(hp: FedCOME) -> Method[OnlyParams, OnlyParams, Nothing]:

@@ -22,6 +22,7 @@ class FedDC(Hyperparameters):
 
     name: Literal["feddc"] = "feddc"
     alpha: PositiveFloat = 0.1
+    """Strength of the coupling."""
 
 
 class ServerState(NamedTuple):

@@ -23,6 +23,7 @@ class FedDyn(Hyperparameters):
 
     name: Literal["feddyn"] = "feddyn"
     alpha: PositiveFloat = 0.01
+    """Strength of the regulariser that clients adapt from round to round."""
 
 
 class ServerState(NamedTuple):

@@ -29,6 +29,7 @@ class FedFV(Hyperparameters):
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Share of the cohort, those with the largest losses, whose updates stay as they are."""
     tau: NonNegativeInt = 1
+    """Rounds whose clients are remembered, for conflicts with those who are absent."""
     window: Literal["include_current", "past_only"] = "include_current"
     """The `tau` rounds up to this one (the authors' code today) or before it (first release)."""
 

@@ -34,7 +34,9 @@ class FedMGDAPlus(Hyperparameters):
 
     name: Literal["fedmgda_plus"] = "fedmgda_plus"
     epsilon: Annotated[float, Field(ge=0, le=1)] = 0.1
-    server_lr: PositiveFloat = 1.0  # eta; the length of a move when all clients agree
+    """How far a client's weight may be from FedAvg's."""
+    server_lr: PositiveFloat = 1.0  # eta
+    """The length of a move when all clients agree."""
 
 
 def build(hp: FedMGDAPlus) -> Method[OnlyParams, OnlyParams, Nothing]:

@@ -21,6 +21,7 @@ class FedProx(Hyperparameters):
 
     name: Literal["fedprox"] = "fedprox"
     mu: NonNegativeFloat = 0.001
+    """Strength of the pull back to the received params."""
 
 
 def build(hp: FedProx) -> Method[OnlyParams, OnlyParams, Nothing]:

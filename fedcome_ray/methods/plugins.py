@@ -29,12 +29,17 @@ def modules(files: Iterable[str]) -> Iterator[tuple[str, ModuleType]]:
         yield origin, _import_file(Path(file), origin)
 
 
-def digest(module: ModuleType) -> str | None:
-    """SHA-256 of a module's code, wherever it was loaded from; None if that cannot be read."""
+def source(module: ModuleType) -> bytes | None:
+    """A module's code, wherever it was loaded from; None if that cannot be read."""
     loader: Any = module.__spec__.loader if module.__spec__ else None
     if not hasattr(loader, "get_data") or module.__file__ is None:
         return None
-    return hashlib.sha256(loader.get_data(module.__file__)).hexdigest()
+    return bytes(loader.get_data(module.__file__))
+
+
+def digest(code: bytes | None) -> str | None:
+    """SHA-256 of a module's code, if that is known."""
+    return None if code is None else hashlib.sha256(code).hexdigest()
 
 
 def _import_file(path: Path, origin: str) -> ModuleType:
@@ -47,7 +52,7 @@ def _import_file(path: Path, origin: str) -> ModuleType:
         loaded = sys.modules[name]
         if loaded.__file__ != file:
             raise UserError(f"{origin}: `{loaded.__file__}` has the same name; rename one of them")
-        if digest(loaded) != loaded.__dict__[DIGEST]:
+        if digest(source(loaded)) != loaded.__dict__[DIGEST]:
             raise UserError(f"{origin}: was edited since it was loaded; start Python anew")
         return loaded  # not again: classes of a second copy would not be those of the first
     spec = importlib.util.spec_from_file_location(name, file)
@@ -55,7 +60,9 @@ def _import_file(path: Path, origin: str) -> ModuleType:
         raise UserError(f"{origin}: not a Python file, its name must end in `.py`")
     module = importlib.util.module_from_spec(spec)
     execute = spec.loader.exec_module
-    module.__dict__[DIGEST] = digest(module)  # of the code that runs, whatever the file becomes
+    module.__dict__[DIGEST] = digest(
+        source(module)
+    )  # of the code that runs, whatever the file becomes
     sys.modules[name] = module  # before it runs, as `import` does: some decorators look for it
     try:
         _run(lambda: execute(module), origin, file)

@@ -21,6 +21,7 @@ class QFFL(Hyperparameters):
 
     name: Literal["qffl"] = "qffl"
     q: NonNegativeFloat = 1.0
+    """The larger, the more clients with high losses count."""
     lipschitz: PositiveFloat = 20.0  # L
     """Smoothness of the risks; the paper takes 1 / `local.lr` of the best FedAvg."""
 

@@ -19,6 +19,7 @@ class Scaffold(Hyperparameters):
 
     name: Literal["scaffold"] = "scaffold"
     server_lr: PositiveFloat = 1.0  # eta_g
+    """Factor of the mean update."""
 
 
 class ServerState(NamedTuple):

@@ -25,7 +25,9 @@ class Conv2(Hyperparameters):
 
     name: Literal["conv2"] = "conv2"
     hidden: PositiveInt = 512
+    """Units of the dense layer before the last."""
     dropout: DropoutRate = 0.5
+    """Share of the values that are dropped while training."""
 
 
 class Conv4(Hyperparameters):
@@ -33,7 +35,9 @@ class Conv4(Hyperparameters):
 
     name: Literal["conv4"] = "conv4"
     hidden: PositiveInt = 512
+    """Units of the dense layer before the last."""
     dropout: DropoutRate = 0.3
+    """Share of the values that are dropped while training."""
 
 
 class McMahan(Hyperparameters):
@@ -41,6 +45,7 @@ class McMahan(Hyperparameters):
 
     name: Literal["mcmahan"] = "mcmahan"
     hidden: PositiveInt = 512
+    """Units of the dense layer before the last."""
 
 
 class Stage(NamedTuple):

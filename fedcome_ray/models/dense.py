@@ -23,6 +23,7 @@ class MLP(Hyperparameters):
 
     name: Literal["mlp"] = "mlp"
     hidden: tuple[PositiveInt, ...] = Field(default=(64,), min_length=1)
+    """Units of each hidden layer."""
 
 
 class Logistic(Hyperparameters):

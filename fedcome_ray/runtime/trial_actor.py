@@ -25,6 +25,7 @@ from fedcome_ray.runtime.populations import SharedPopulation
 from fedcome_ray.runtime.shards import in_a_pool, in_this_process
 from fedcome_ray.trials.folder import exclusive, log_error, read_own_result, read_rounds
 from fedcome_ray.trials.news import News
+from fedcome_ray.trials.origin import keep_origin
 from fedcome_ray.trials.run import TrialRun
 
 
@@ -43,12 +44,14 @@ class TrialActor(tune.Trainable):
         place: TrialPlace,
         trials_folder: Path,
         plugins: list[str],
+        command: str,
         report_seconds: float,
         system_metrics: bool,
     ) -> None:
         methods.load_plugins(plugins)
         self._populations = populations
         self._trials_folder = trials_folder
+        self._command = command
         self._report_seconds = report_seconds
         self._system_metrics = system_metrics
         self._make_shards = in_this_process(place) if place.is_joint else in_a_pool(place, plugins)
@@ -130,6 +133,7 @@ class TrialActor(tune.Trainable):
         self._resources.enter_context(exclusive(self._folder))
         if read_own_result(self._folder) is not None:
             return None
+        keep_origin(self._trial, self._folder, self._command)
         shared = self._populations[self._trial.data.model_dump_json()]
         shards = self._make_shards(self._trial, shared)
         return TrialRun(self._trial, shards.population, shards, self._folder)

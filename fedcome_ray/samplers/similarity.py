@@ -19,12 +19,15 @@ from fedcome_ray.samplers.table import Table
 
 
 class SimilaritySampler(Hyperparameters):
+    """Cohorts of clients whose updates are unlike each other, as far as is known."""
+
     name: Literal["similarity"] = "similarity"
     greedy_fraction: Annotated[float, Field(ge=0.0, le=1.0)] = 0.7  # mu
     """Share of the cohort chosen by annealing."""
     ema: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5  # alpha
     """Weight of the past in the table of similarities."""
     moves: PositiveInt = 600
+    """Steps of the annealing."""
     include_diagonal: bool = True
     """Count a client's similarity to itself, which grows as it takes part: favours the others."""
     variant: Literal["clean", "official"] = "clean"

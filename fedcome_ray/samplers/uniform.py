@@ -10,6 +10,8 @@ from fedcome_ray.samplers.sampler import Sampler, uniform_cohort
 
 
 class RandomSampler(Hyperparameters):
+    """Every cohort is as likely as any other."""
+
     name: Literal["random"] = "random"
 
 

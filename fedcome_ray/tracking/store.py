@@ -9,6 +9,7 @@ twice.
 import fcntl
 import logging
 import os
+import shlex
 import sqlite3
 import tempfile
 import urllib.request
@@ -24,12 +25,16 @@ from fedcome_ray.errors import UserError
 from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round
+from fedcome_ray.tracking.titles import group_tags, title
 from fedcome_ray.tracking.views import saved_view_tags
-from fedcome_ray.trials.folder import read_result, read_rounds
+from fedcome_ray.trials.folder import SETTINGS, read_result, read_rounds
+from fedcome_ray.trials.origin import PLUGIN, read_commands, without_passwords
 from fedcome_ray.trials.provenance import provenance
 
 ARTIFACTS = (  # of a trial's folder, see fedcome_ray.trials.folder
     "trial.json",
+    "commands.txt",
+    "plugin.py",
     "rounds.jsonl",
     "clients.parquet",
     "population.parquet",
@@ -39,6 +44,7 @@ ARTIFACTS = (  # of a trial's folder, see fedcome_ray.trials.folder
     "trial.log",
 )
 SQLITE = "sqlite:///"
+NOTE = "mlflow.note.content"  # the tag that MLflow's page shows as a run's description
 HIGH_WATER = names.SECONDS_ROUND  # the metric that every round has
 
 
@@ -104,7 +110,7 @@ def root_cause(error: BaseException) -> str:
 
 
 def open_store(uri: str, experiment: str, artifacts: Path, tags: Mapping[str, str]) -> "Store":
-    """The experiment, made if need be; `tags` are those of every run, `profile` and `launch`.
+    """The experiment, made if need be; `tags` are those of every run: `profile`, `command`...
 
     A server decides by itself where artifacts are kept; for other stores it is `artifacts`.
     """
@@ -114,7 +120,24 @@ def open_store(uri: str, experiment: str, artifacts: Path, tags: Mapping[str, st
         if experiment_id is None:
             location = None if uri.startswith("http") else artifacts.as_uri()
             experiment_id = _create_experiment(client, experiment, location)
-    return Store(client, experiment_id, tags)
+    return Store(client, experiment_id, tags, uri)
+
+
+def fetch_trial(uri: str, run_id: str, folder: Path) -> None:
+    """Copy what a trial can be repeated from, its settings and its plugin, out of its run."""
+    check_uri(uri)
+    if uri.startswith(SQLITE) and not _sqlite_file(uri).exists():
+        raise UserError(f"--from: there is no store `{uri}`; name it with --tracking-uri")
+    client = _connect(uri)
+    try:
+        files = {file.path for file in client.list_artifacts(run_id)}
+    except Exception as error:
+        raise UserError(f"--from: no run `{run_id}` in `{uri}`: {root_cause(error)}") from error
+    if SETTINGS not in files:
+        raise UserError(f"--from: the run `{run_id}` has no {SETTINGS}: not the run of a trial")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in files & {SETTINGS, PLUGIN}:
+        client.download_artifacts(run_id, name, str(folder))
 
 
 def _connect(uri: str) -> Any:
@@ -123,6 +146,7 @@ def _connect(uri: str) -> Any:
     os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "1")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
     os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
     logging.getLogger("alembic").setLevel(logging.ERROR)
     from mlflow import MlflowClient  # seconds to import, so not before it is needed
 
@@ -175,9 +199,10 @@ class Store:
     Writes go in batches: a single metric costs SQLite as much as a hundred.
     """
 
-    def __init__(self, client: Any, experiment_id: str, tags: Mapping[str, str]) -> None:
+    def __init__(self, client: Any, experiment_id: str, tags: Mapping[str, str], uri: str) -> None:
         self.experiment_id = experiment_id
         self._client = client
+        self._uri = uri
         self._tags = _prefixed(tags)
         self._runs: dict[str, _OpenRun] = {}  # by trial key
 
@@ -253,11 +278,14 @@ class Store:
             **_prefixed(producer),
             "fedcome.kind": "trial",
             "fedcome.trial_key": trial.key,
+            **group_tags(trial),
             "mlflow.source.name": "fedcome_ray",
             "mlflow.source.git.commit": producer["commit"],
         }
-        run = self._client.create_run(self.experiment_id, tags=tags, run_name=trial.name)
+        run = self._client.create_run(self.experiment_id, tags=tags, run_name=title(trial))
         self._log_params(run.info.run_id, flatten(trial.model_dump(mode="json")))
+        note = description(tags["fedcome.command"], run.info.run_id, self._uri)
+        self._client.set_tag(run.info.run_id, NOTE, note)
         return run
 
     def _log_params(self, run_id: str, params: Mapping[str, Any]) -> None:
@@ -282,9 +310,18 @@ class Store:
 
 
 def _producer(folder: Path) -> Mapping[str, str]:
-    """What computed the result in a trial's folder."""
-    result = read_result(folder)
-    return provenance() if result is None else result.provenance
+    """What computed the result in a trial's folder, and the command that began it."""
+    result, commands = read_result(folder), read_commands(folder)
+    produced = provenance() if result is None else result.provenance
+    return {**produced, "command": commands[0] if commands else "unknown"}
+
+
+def description(command: str, run_id: str, uri: str) -> str:
+    """What MLflow's page shows of a trial first: what made it, and how to make it again."""
+    again = f"python -m fedcome_ray.run --from {run_id} --output again"
+    store = f"--tracking-uri {shlex.quote(without_passwords(uri))}"
+    says = "Made by the first, repeated by the second:"  # short, or the page folds it
+    return f"{says}\n\n    {command}\n    {again} \\\n        {store}"
 
 
 def _prefixed(tags: Mapping[str, str]) -> dict[str, str]:

@@ -11,9 +11,10 @@ import zlib
 from typing import Any
 
 from fedcome_ray import metrics
+from fedcome_ray.tracking.titles import COMPARED, CONDITION
 
 TAG = "mlflow.sharedViewState."
-TABLE, CURVES = "fedcome-table", "fedcome-curves"  # keys of the views
+TABLE, SEEDS, METHODS = "fedcome-table", "fedcome-seeds", "fedcome-methods"  # keys of the views
 ONLY_TRIALS = "tags.`fedcome.kind` = 'trial'"
 PARAMS = (
     "method.name",
@@ -27,15 +28,16 @@ ACCURACY_COLUMN = f"metrics.`{metrics.ACCURACY}`"
 
 
 def saved_view_tags() -> dict[str, str]:
-    """Tags for an experiment: trials by accuracy, and curves that average a method's trials."""
+    """Tags for an experiment: all trials, and curves that average only what may be averaged."""
     return {
         f"{TAG}{TABLE}": _envelope("Trials by accuracy", _table()),
-        f"{TAG}{CURVES}": _envelope("Mean curves by method", _curves()),
+        f"{TAG}{SEEDS}": _envelope("Mean over seeds", _curves(CONDITION)),
+        f"{TAG}{METHODS}": _envelope("By method, share, sampler", _curves(COMPARED)),
     }
 
 
 def view_url(server: str, experiment_id: str, view: str) -> str:
-    mode = "CHART" if view == CURVES else "TABLE"
+    mode = "TABLE" if view == TABLE else "CHART"
     query = f"viewStateShareKey={view}&compareRunsMode={mode}"
     return f"{server}/#/experiments/{experiment_id}/runs?{query}"
 
@@ -47,14 +49,18 @@ def _table() -> dict[str, Any]:
     return {**_trials_by_accuracy(), "selectedColumns": columns, "columnOrder": columns}
 
 
-def _curves() -> dict[str, Any]:
+def _curves(tag: str) -> dict[str, Any]:
+    """Charts with a mean and a band for all trials that share the value of a tag.
+
+    One tag and not several parameters, whose names would fill the page's columns and legends.
+    """
     section = "fedcome-overview"
     return {
         **_trials_by_accuracy(),
         "selectedColumns": [ACCURACY_COLUMN],
         "groupBy": {
             "aggregateFunction": "average",
-            "groupByKeys": [{"mode": "param", "groupByData": "method.name"}],
+            "groupByKeys": [{"mode": "tag", "groupByData": tag}],
         },
         "useGroupedValuesInCharts": True,
         # Our section comes first, and stays there only if the page believes that somebody moved it.

@@ -1,6 +1,8 @@
 """The folder of a trial, which any process can read, and continue, at any time.
 
 trial.json               the settings
+commands.txt             the commands that ran it, a line each
+plugin.py                the code of its method, where that is a plugin
 rounds.jsonl             one line for each round: cohort, metrics, seconds; first the initial model
 checkpoint.safetensors   everything that the next round needs
 trial.log                what went wrong, if something did

@@ -12,16 +12,20 @@ from fedcome_ray.errors import UserError
 from fedcome_ray.numerics.environment import is_portable
 from fedcome_ray.numerics.libraries import Arithmetic, comparable
 
+CHECKOUT = Path(__file__).parents[2]  # if it is one
+CODE = ("fedcome_ray", "tune_configs")
+"""What decides a number, in a checkout; new files too, since they can be imported."""
+
 
 @cache
 def provenance() -> dict[str, str]:
-    """Commit, whether the checkout had changes, and the versions that decide numbers."""
+    """Commit, whether the code had changes since, and the versions that decide numbers."""
     packages = ("fedcome-ray", "mlflow", "numpy", "ray", "torch")
     found = {f"version.{name.replace('-', '_')}": version(name) for name in packages}
-    commit = _git("rev-parse", "HEAD")
+    commit = _git(CHECKOUT, "rev-parse", "HEAD")
     return {
         "commit": commit or "not a checkout",
-        "dirty": str(bool(commit and _git("status", "--porcelain"))).lower(),
+        "dirty": str(bool(commit) and has_changes(CHECKOUT)).lower(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         "version.python": platform.python_version(),
         **found,
@@ -81,13 +85,17 @@ def _differing(computed_with: Collection[Sequence[Arithmetic]]) -> str:
     return "; ".join(f"{k}: {' | '.join(v)}" for k, v in values.items() if len(v) > 1)
 
 
-def _git(*words: str) -> str:
-    """The answer of git about the checkout that this package is in, empty if it is in none."""
-    folder = Path(__file__).parents[1]
-    if not (folder.parent / ".git").exists():
+def has_changes(checkout: Path) -> bool:
+    """Whether the code in a checkout is not that of its commit; notes and pictures are no code."""
+    return bool(_git(checkout, "status", "--porcelain", "--untracked-files=all", "--", *CODE))
+
+
+def _git(checkout: Path, *words: str) -> str:
+    """The answer of git, empty where there is no checkout."""
+    if not (checkout / ".git").exists():
         return ""  # installed somewhere that may lie inside an unrelated repository
     try:
-        command = ["git", "-C", str(folder), *words]
+        command = ["git", "-C", str(checkout), *words]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return ""

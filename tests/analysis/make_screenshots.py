@@ -11,15 +11,12 @@ Needs Chromium and the extra `dev`. The report must hold the grids `full_partici
 
 import argparse
 import io
-import json
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
-from fedcome_ray.tracking.views import CURVES, TABLE, view_url
 from tests.analysis import browser
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -29,22 +26,17 @@ FIGURES = {
     "partial_participation_similarity.png": "figure_similarity",
     "fairness_sorted_accuracy.png": "figure_sorted_accuracy",
 }
-PATIENCE = 60.0
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--report", type=Path, required=True)
-    parser.add_argument("--server", help="of MLflow's pages")
     args = parser.parse_args()
     IMAGES.mkdir(exist_ok=True)
     for source, name in FIGURES.items():
         save((args.report.parent / "figures" / source).read_bytes(), name)
     with browser.chromium(1200, 1000) as driver:
         shoot_report(driver, args.report.resolve().as_uri())
-    if args.server:
-        with browser.chromium(1500, 950) as driver:
-            shoot_mlflow(driver, args.server)
 
 
 def shoot_report(driver: Any, address: str) -> None:
@@ -62,41 +54,10 @@ def scroll(driver: Any, section: str) -> None:
     time.sleep(0.5)
 
 
-def shoot_mlflow(driver: Any, server: str) -> None:
-    for grid, view in (("partial_participation", TABLE), ("full_participation", CURVES)):
-        driver.get(view_url(server, find_experiment(server, grid), view))
-        wait_for(driver, ".js-plotly-plot" if view == CURVES else ".ag-row")
-        close_panels(driver)
-        save(driver.get_screenshot_as_png(), f"mlflow_{view.removeprefix('fedcome-')}")
-
-
-def close_panels(driver: Any) -> None:
-    """MLflow opens with an assistant and a banner that take a third of the window."""
-    for label in ("Close", "Hide banner"):
-        for button in driver.find_elements("css selector", f"button[aria-label='{label}']"):
-            button.click()
-    time.sleep(2)
-
-
 def save(png: bytes, name: str) -> None:
     """As PNG of 128 colours: nobody sees the difference, and the repository stays small."""
     image = Image.open(io.BytesIO(png)).convert("RGB")
     image.quantize(128).save(IMAGES / f"{name}.png", optimize=True)
-
-
-def find_experiment(server: str, grid: str) -> str:
-    url = f"{server}/api/2.0/mlflow/experiments/get-by-name?experiment_name={grid}"
-    with urllib.request.urlopen(url, timeout=30) as answer:
-        return str(json.load(answer)["experiment"]["experiment_id"])
-
-
-def wait_for(driver: Any, selector: str) -> None:
-    end = time.monotonic() + PATIENCE
-    while not driver.find_elements("css selector", selector):
-        if time.monotonic() > end:
-            raise TimeoutError(f"nothing like `{selector}` at {driver.current_url}")
-        time.sleep(0.5)
-    time.sleep(3)  # until curves and fonts have settled
 
 
 if __name__ == "__main__":

@@ -157,7 +157,8 @@ const target = () => document.getElementById(link.hash.slice(1));
 // Three frames later nothing moves any more, what is drawn only when in sight included.
 requestAnimationFrame(() => requestAnimationFrame(() => requestAnimationFrame(() => {
   const box = target().getBoundingClientRect();
-  done({ top: box.top, height: box.height, isAtEnd: end() });
+  const fold = target().closest("details");
+  done({ top: box.top, height: box.height, isAtEnd: end(), isOpen: !fold || fold.open });
 })));
 """
 
@@ -172,8 +173,30 @@ def test_every_link_lands_on_what_it_names(large_page: Any) -> None:
         landed = large_page.execute_async_script(LAND, link)
         words = f"{link.get_attribute('href')}: {landed}"
         assert landed["height"] > 0, words
+        assert landed["isOpen"], words
         assert landed["isAtEnd"] or 0 <= landed["top"] < 40, words
     assert large_page.get_log("browser") == []
+
+
+PLACES = """
+const done = arguments[0];
+const places = () => [...document.querySelectorAll("main > section, figure")]
+  .map((part) => Math.round(part.getBoundingClientRect().top + scrollY));
+const before = places();
+const end = document.documentElement.scrollHeight;
+const down = (y) => {
+  scrollTo(0, y);
+  if (y > end) return done([before, places()]);
+  requestAnimationFrame(() => requestAnimationFrame(() => down(y + innerHeight)));
+};
+down(0);
+"""
+
+
+def test_nothing_moves_while_one_reads(large_page: Any) -> None:
+    before, after = large_page.execute_async_script(PLACES)
+    assert len(before) > 20
+    assert before == after
 
 
 def test_an_address_with_a_target_opens_there(driver: Any, large: str) -> None:
@@ -511,11 +534,11 @@ def wait_for_text(page: Any, *words: str) -> str:
 
 def test_mlflow_opens_on_the_curves_of_a_grid(driver: Any, links: dict[str, str]) -> None:
     driver.get(links["full_participation"])
-    wait_for_text(driver, "Mean curves by method", "Overview\n(4)", "Group by: method.name")
+    wait_for_text(driver, "Mean over seeds", "Overview\n(4)", "Group by: fedcome.condition")
 
 
 def test_mlflow_opens_on_the_table_of_a_grid(driver: Any, links: dict[str, str]) -> None:
-    url = re.sub("fedcome-curves.*", f"{TABLE}&compareRunsMode=TABLE", links["full_participation"])
+    url = re.sub("fedcome-seeds.*", f"{TABLE}&compareRunsMode=TABLE", links["full_participation"])
     driver.get(url)
     text = wait_for_text(driver, "Trials by accuracy", "accuracy/test", "10 matching runs")
     assert "Sort: accuracy/test" in text

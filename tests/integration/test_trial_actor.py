@@ -61,6 +61,7 @@ def actor(cluster: Any, tmp_path: Path) -> Any:
         place=TrialPlace(1, cpus_per_shard=0.1),
         trials_folder=tmp_path,
         plugins=[],
+        command="python -m fedcome_ray.tune",
         report_seconds=1.0,
         system_metrics=False,
     )

@@ -17,6 +17,7 @@ class ClassesPerClient(Hyperparameters):
 
     name: Literal["classes_per_client"] = "classes_per_client"
     classes: PositiveInt = 2
+    """The most classes that a client has."""
 
 
 def deal(config: ClassesPerClient, labels: Labels, num_clients: int, seed: int) -> list[Indices]:

@@ -14,6 +14,7 @@ class Dirichlet(Hyperparameters):
 
     name: Literal["dirichlet"] = "dirichlet"
     alpha: PositiveFloat = 0.5
+    """The smaller, the more clients differ in their classes and sizes."""
 
 
 def deal(config: Dirichlet, labels: Labels, num_clients: int, seed: int) -> list[Indices]:

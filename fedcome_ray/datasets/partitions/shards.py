@@ -18,6 +18,7 @@ class SortedShards(Hyperparameters):
 
     name: Literal["shards"] = "shards"
     per_client: PositiveInt = 2
+    """How many pieces a client gets."""
 
 
 def deal(config: SortedShards, labels: Labels, num_clients: int, seed: int) -> list[Indices]:

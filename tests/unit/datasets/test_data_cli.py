@@ -45,6 +45,16 @@ def test_list_says_what_is_there(folder, small_datasets, capsys) -> None:
     assert len(states) == 6
 
 
+def test_programs_get_the_list_as_json(folder, small_datasets, capsys) -> None:
+    write_mnist(folder)
+    assert main(["list", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["folder"]
+    mnist = next(one for one in found["datasets"] if one["dataset"] == "mnist")
+    assert mnist["files"] == "original"
+    assert set(mnist) == {"dataset", "files", "training", "test", "classes", "clients"}
+
+
 def test_import_says_where_no_checksum_is_known(folder, small_datasets, capsys) -> None:
     np.savez(folder / "mine.npz", **columns("cifar100"))
     assert main(["import", "cifar100", "--from", "mine.npz"]) == 0
@@ -116,26 +126,20 @@ def test_download_leaves_alone_what_is_packed(folder, small_datasets, capsys) ->
     assert "mnist: already in" in capsys.readouterr().out
 
 
-def test_show_prints_and_draws_a_partition(folder, capsys) -> None:
+def test_show_prints_a_partition_and_leaves_nothing(folder, capsys) -> None:
+    before = sorted(folder.iterdir())
     assert main(["show", "digits", "--set", "data.num_clients=20"]) == 0
     out = capsys.readouterr().out
     assert "digits, classes_per_client, classes 2, num_clients 20" in out
     assert "and 10 more clients" in out
     assert "heterogeneity index" in out
-    assert (folder / "digits.png").read_bytes().startswith(PNG)
+    assert sorted(folder.iterdir()) == before
 
 
-def test_the_picture_of_a_users_dataset_is_named_after_its_file(folder) -> None:
-    (folder / "inside").mkdir()
-    np.savez(folder / "inside" / "mine.npz", **femnist_columns())
-    assert main(["show", "npz:inside/mine.npz"]) == 0
-    assert (folder / "mine.png").read_bytes().startswith(PNG)
-
-
-def test_show_takes_a_users_dataset(folder, capsys) -> None:
-    arrays = femnist_columns()
-    np.savez(folder / "mine.npz", **arrays)
+def test_show_draws_where_it_is_told_to_also_a_users_dataset(folder, capsys) -> None:
+    np.savez(folder / "mine.npz", **femnist_columns())
     assert main(["show", "npz:mine.npz", "--out", "picture.png"]) == 0
+    assert "picture.png" in capsys.readouterr().out
     assert (folder / "picture.png").read_bytes().startswith(PNG)
 
 

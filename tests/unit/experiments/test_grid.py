@@ -9,6 +9,7 @@ import pytest
 from fedcome_ray.errors import ConfigError, GridError
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.grid import Grid, expand
+from fedcome_ray.experiments.overlay import Overlay, Rule
 from fedcome_ray.experiments.settings import assign, flatten, parse_axes, parse_overrides
 from fedcome_ray.experiments.trial import label
 from fedcome_ray.hyperparameters import name_of
@@ -162,6 +163,62 @@ class TestExpand:
             expand(grid_of(), "quik")
 
 
+class TestProfiles:
+    def test_a_grid_without_profiles_is_run_as_it_is(self) -> None:
+        plain = Grid.model_validate({"axes": {"seed": [3, 4]}})
+        assert grid.profile_name(plain, None) == "none"
+        assert [trial.seed for trial in expand(plain)] == [3, 4]
+        assert expand(plain, "none") == expand(plain)
+
+    def test_a_profile_of_a_grid_without_profiles_is_refused(self) -> None:
+        with pytest.raises(GridError, match="the grid has no profiles, leave `paper` out"):
+            expand(Grid(), "paper")
+
+    def test_a_grid_with_profiles_is_run_as_quick_unless_told(self) -> None:
+        sizes = {"quick": {"set": {"rounds": 2}}, "paper": {"set": {"rounds": 9}}}
+        chosen = grid_of(profiles=sizes)
+        assert [trial.rounds for trial in expand(chosen)] == [2]
+        assert [trial.rounds for trial in expand(chosen, "paper")] == [9]
+
+    def test_without_the_usual_profile_one_must_be_named(self) -> None:
+        with pytest.raises(GridError, match="no profile `quick`; allowed: large, small"):
+            expand(grid_of(profiles={"large": {}, "small": {}}))
+
+
+class TestOrigins:
+    def origins_of(self, chosen: Grid, *overrides: tuple[str, Any], **overlay: Any) -> Any:
+        rules = Overlay([Rule(when={}, set=overlay)] if overlay else [])
+        ((_, origins),) = grid.traced(chosen, None, overrides, rules)
+        return origins
+
+    def test_every_part_of_a_grid_leaves_its_name(self) -> None:
+        chosen = grid_of(
+            base={"rounds": 5, "local.lr": 0.1, "eval_every": 2},
+            axes={"seed": [1], "method": [{"name": "fedprox"}]},
+            profiles={"quick": {"set": {"local.lr": 0.2}}},
+        )
+        found = self.origins_of(chosen, ("eval_every", 1), **{"method.mu": 0.5})
+        assert found["rounds"] == "base"
+        assert found["local.lr"] == "profile quick"
+        assert found["seed"] == found["method.name"] == "axes"
+        assert found["eval_every"] == "--set"
+        assert found["method.mu"] == "--overlay"
+        assert found["local.epochs"] == "default"
+
+    def test_a_default_that_is_asked_for_is_no_default(self) -> None:
+        assert self.origins_of(grid_of(), ("rounds", 100))["rounds"] == "--set"
+
+    def test_a_case_and_a_choice_leave_nothing_behind(self) -> None:
+        chosen = grid_of(
+            base={"method": {"name": "fedprox", "mu": 0.3}},
+            axes={"case": [{"rounds": 3, "data.num_clients": 7}]},
+        )
+        found = self.origins_of(chosen, ("method.name", "fedavg"))
+        assert found["rounds"] == found["data.num_clients"] == "axes"
+        assert found["method.name"] == "--set"
+        assert "method.mu" not in found
+
+
 class TestLoad:
     def write(self, folder: Path, text: str) -> str:
         path = folder / "mine.yaml"
@@ -182,7 +239,6 @@ class TestLoad:
             ("description: d\nprofiles: {quick: {}}\naxes: {seed: 1}", "axes.seed: "),
             ("description: d\nprofiles: {quick: {}}\naxes: {1: [1]}", "axes.1"),
             ("description: d\nprofiles: {quick: {axes: {seed: []}}}", "profiles.quick.axes.seed"),
-            ("description: d", "profiles: field required"),
             ("description: d\nprofile: {}", "no such setting; did you mean `profiles`?"),
         ],
     )

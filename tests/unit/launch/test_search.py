@@ -75,6 +75,13 @@ def test_a_method_that_was_run_in_one_way_needs_no_rule() -> None:
     assert overlay.best(trials, {trial.key: 0.5 for trial in trials}) == []
 
 
+def test_the_only_candidate_that_was_not_stopped_is_the_best() -> None:
+    trials = [fedprox(mu) for mu in MUS]
+    (rule,) = overlay.best(trials, {trials[1].key: 0.5})
+    assert rule.set == {"method.mu": 0.01}
+    assert rule.evidence["candidates"] == 1
+
+
 def test_what_is_no_setting_of_the_method_makes_no_rule() -> None:
     trials = [
         parse_trial({"participation": share, "sampler": {"name": sampler}})

@@ -11,7 +11,7 @@ from fedcome_ray.federation.round import Round
 from fedcome_ray.trials.folder import write_rounds
 
 TRIAL = parse_trial({"method": {"name": "fedprox", "mu": 0.5}, "rounds": 4, "seed": 7})
-TAGS = {"grid": "small", "profile": "quick", "launch": "now"}
+TAGS = {"grid": "small", "profile": "quick", "launch": "now", "command": "python -m this"}
 
 
 def some_rounds(*indices: int) -> list[Round]:
@@ -32,6 +32,8 @@ def write_folder(folder: Path) -> None:
     """What a finished trial leaves, as far as a store reads it."""
     folder.mkdir()
     (folder / "trial.json").write_text(TRIAL.model_dump_json())
+    (folder / "commands.txt").write_text("python -m that\npython -m more\n")
+    (folder / "plugin.py").write_text("code = 1\n")
     write_rounds(folder, some_rounds(*range(4)))
 
 

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from fedcome_ray.errors import UserError
-from fedcome_ray.tracking.store import Store, check_uri, open_store, root_cause, try_open
+from fedcome_ray.tracking.store import (
+    Store,
+    check_uri,
+    fetch_trial,
+    open_store,
+    root_cause,
+    try_open,
+)
 from tests.finished import finish
 from tests.unit.tracking.stores import TAGS, TRIAL, client_of, runs, some_rounds, steps, uri_of
 
@@ -42,8 +49,42 @@ def test_a_trial_is_a_run_with_its_settings_metrics_and_files(
     assert run.data.metrics["accuracy/test"] == pytest.approx(0.3)
     assert run.data.tags["fedcome.trial_key"] == TRIAL.key
     assert run.data.tags["fedcome.profile"] == "quick"
+    assert run.data.tags["fedcome.command"] == "python -m this"
     files = {file.path for file in client_of(database).list_artifacts(run.info.run_id)}
-    assert files == {"trial.json", "rounds.jsonl"}
+    assert files == {"trial.json", "rounds.jsonl", "commands.txt", "plugin.py"}
+
+
+def test_a_run_says_what_made_it_and_how_to_repeat_it(reopen: Reopen, database: Path) -> None:
+    reopen().begin(TRIAL)
+    (run,) = runs(database)
+    note = run.data.tags["mlflow.note.content"]
+    assert "    python -m this\n" in note
+    assert f"    python -m fedcome_ray.run --from {run.info.run_id} --output again" in note
+    assert f"--tracking-uri {uri_of(database)}" in note
+
+
+def test_what_a_trial_is_repeated_from_is_fetched_from_its_run(
+    reopen: Reopen, database: Path, folder: Path, tmp_path: Path
+) -> None:
+    reopen().mirror(TRIAL, folder)
+    (run,) = runs(database)
+    fetch_trial(uri_of(database), run.info.run_id, tmp_path / "fetched")
+    fetched = {path.name: path.read_text() for path in (tmp_path / "fetched").iterdir()}
+    assert fetched == {"trial.json": TRIAL.model_dump_json(), "plugin.py": "code = 1\n"}
+
+
+def test_a_run_that_is_no_trial_or_not_there_cannot_be_fetched(
+    reopen: Reopen, database: Path, tmp_path: Path
+) -> None:
+    reopen().log_launch({}, {}, {})
+    (run,) = runs(database, "launch")
+    with pytest.raises(UserError, match=r"has no trial\.json: not the run of a trial"):
+        fetch_trial(uri_of(database), run.info.run_id, tmp_path)
+    with pytest.raises(UserError, match=f"--from: no run `{'0' * 32}` in"):
+        fetch_trial(uri_of(database), "0" * 32, tmp_path)
+    with pytest.raises(UserError, match="--from: there is no store"):
+        fetch_trial(uri_of(tmp_path / "none.db"), "0" * 32, tmp_path)
+    assert not (tmp_path / "none.db").exists()
 
 
 def test_a_metric_has_a_point_for_each_round_that_has_it(reopen: Reopen, database: Path) -> None:
@@ -100,13 +141,14 @@ def test_profiles_that_share_a_trial_have_a_run_of_it_each(
 
 
 def test_a_launch_leaves_a_run_of_its_own(reopen: Reopen, database: Path) -> None:
-    reopen().log_launch({"trials": 3}, {"launch/finished": 2.0}, {"results.txt": "a table"})
+    texts = {"results.txt": "a table", "made_from/grid/small.yaml": "axes: {}"}
+    reopen().log_launch({"trials": 3}, {"launch/finished": 2.0}, texts)
     (run,) = runs(database, "launch")
     assert run.info.status == "FINISHED"
     assert run.data.params == {"trials": "3"}
     assert run.data.metrics == {"launch/finished": 2.0}
     files = client_of(database).list_artifacts(run.info.run_id)
-    assert [file.path for file in files] == ["results.txt"]
+    assert [file.path for file in files] == ["made_from", "results.txt"]
 
 
 def test_an_experiment_deleted_on_mlflows_page_comes_back(
@@ -126,6 +168,7 @@ def test_a_mirrored_run_says_what_produced_the_result(
     reopen().mirror(TRIAL, folder)
     tags = runs(database)[0].data.tags
     assert tags["fedcome.commit"] == "an earlier one"
+    assert tags["fedcome.command"] == "python -m that"  # and not what mirrors it
     assert tags["fedcome.arithmetic.cpu"] == "one | two"
     assert tags["fedcome.arithmetic.portable"] == "false"
 

@@ -3,8 +3,11 @@ import json
 import zlib
 from typing import Any
 
+import pytest
+
 from fedcome_ray import metrics
-from fedcome_ray.tracking import views
+from fedcome_ray.experiments.trial import parse_trial
+from fedcome_ray.tracking import titles, views
 
 
 def decoded(key: str) -> dict[str, Any]:
@@ -23,9 +26,17 @@ def test_the_table_is_sorted_by_accuracy_and_shows_methods_and_headlines() -> No
     assert table["selectedColumns"][-len(headlines) :] == headlines
 
 
-def test_there_is_a_chart_for_each_curve() -> None:
-    charts = decoded(views.CURVES)["compareRunCharts"]
+@pytest.mark.parametrize("view", [views.SEEDS, views.METHODS])
+def test_there_is_a_chart_for_each_curve(view: str) -> None:
+    charts = decoded(view)["compareRunCharts"]
     assert [chart["metricKey"] for chart in charts] == list(metrics.CURVES)
+
+
+@pytest.mark.parametrize("view", [views.SEEDS, views.METHODS])
+def test_curves_are_grouped_by_a_tag_that_runs_have(view: str) -> None:
+    (key,) = decoded(view)["groupBy"]["groupByKeys"]
+    assert key["mode"] == "tag"
+    assert key["groupByData"] in titles.group_tags(parse_trial({}))
 
 
 def test_the_same_view_is_the_same_tag() -> None:

@@ -1,12 +1,13 @@
 """What a reader of results is told of how they were computed."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from fedcome_ray.errors import UserError
 from fedcome_ray.numerics.libraries import Arithmetic
-from fedcome_ray.trials.provenance import cautions, refuse_plain
+from fedcome_ray.trials.provenance import cautions, has_changes, refuse_plain
 
 
 def record(**changes: str) -> Arithmetic:
@@ -59,3 +60,43 @@ def test_a_plain_result_is_not_passed_off_as_portable(monkeypatch: pytest.Monkey
     refuse_plain([record(portable="true")], Path("folder"))
     with pytest.raises(UserError, match="folder was computed without it"):
         refuse_plain([record()], Path("folder"))
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A repository with a package, a grid and notes in it, all committed."""
+    for name in ("fedcome_ray/run.py", "tune_configs/one.yaml", "README.md"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("first\n")
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "first"]):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["fedcome_ray/run.py", "tune_configs/one.yaml"])
+def test_code_that_was_edited_is_a_change(checkout: Path, name: str) -> None:
+    assert not has_changes(checkout)
+    (checkout / name).write_text("second\n")
+    assert has_changes(checkout)
+
+
+@pytest.mark.parametrize("name", ["fedcome_ray/new.py", "fedcome_ray/new/room.py"])
+def test_a_new_file_that_can_be_imported_is_a_change(checkout: Path, name: str) -> None:
+    (checkout / name).parent.mkdir(exist_ok=True)
+    (checkout / name).touch()
+    assert has_changes(checkout)
+
+
+@pytest.mark.parametrize("name", ["momentum.py", "digits.png", "README.md"])
+def test_notes_pictures_and_plugins_are_no_changes(checkout: Path, name: str) -> None:
+    (checkout / name).write_text("mine\n")
+    assert not has_changes(checkout)
+
+
+def test_a_folder_inside_an_unrelated_repository_has_no_changes(checkout: Path) -> None:
+    inner = checkout / "fedcome_ray"
+    (inner / "fedcome_ray").mkdir()
+    (inner / "fedcome_ray" / "new.py").touch()
+    assert not has_changes(inner)
