@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: help install quickstart reproduce-quick test check format bench docs clean
+.PHONY: help install quickstart reproduce-quick test test-gpu check format bench docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -23,6 +23,9 @@ reproduce-quick: $(STAMP)  ## run every grid on embedded data and write the repo
 
 test: $(STAMP) check  ## lint, types and the whole test-suite
 	$(BIN)/python -m pytest
+
+test-gpu: $(STAMP)  ## compare the GPU with the processor, measure it, print a table to paste
+	$(BIN)/python -m fedcome_ray.health.gpu
 
 check: $(STAMP)  ## lint, types and layers
 	$(BIN)/ruff check .

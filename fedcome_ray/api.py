@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
@@ -107,6 +107,7 @@ def run(
     plugins: Iterable[str | Path] = (),
     num_shards: int | None = None,
     address: str | None = None,
+    device: Literal["auto", "cpu", "gpu"] = "auto",
 ) -> Result:
     """Run a trial, in this process or on shards of a Ray cluster; the numbers are the same.
 
@@ -121,7 +122,7 @@ def run(
     methods.load_plugins(files)
     wanted = trial if isinstance(trial, Trial) else parse_trial(dict(trial))
     (own,) = identified([wanted], _folder(data_dir))
-    machine = MachineOptions(address, num_shards)
+    machine = MachineOptions(address, num_shards, device=device)
     with ExitStack() as stack:
         if output is None:
             scratch = tempfile.TemporaryDirectory(prefix="fedcome-")
@@ -146,6 +147,7 @@ def run_grid(
     num_shards: int | None = None,
     max_concurrent: int | None = None,
     address: str | None = None,
+    device: Literal["auto", "cpu", "gpu"] = "auto",
 ) -> Results:
     """Run a grid of ours, or a .yaml file's, on Ray Tune; what is finished is not run again.
 
@@ -166,7 +168,7 @@ def run_grid(
     chosen = grid.profile_name(loaded, profile)
     wanted = grid.sweep(loaded, chosen, list((set or {}).items()), axes or {})
     locations = _locations(output, data_dir, files)
-    machine = MachineOptions(address, num_shards, max_concurrent=max_concurrent)
+    machine = MachineOptions(address, num_shards, max_concurrent=max_concurrent, device=device)
     trials = identified(wanted, locations.data_dir)
     grid_name = Path(name).stem if name is not None else grid.SWEEP
     sources = made_from(grid.find(str(name)) if name is not None else None, None, files)

@@ -11,7 +11,7 @@ from fedcome_ray.numerics import environment
 
 def answer_of(code: str, **variables: str) -> Any:
     """What the code prints last, as JSON; run without the switches of this process."""
-    switches = {*environment.portable_switches(), *environment.STRICT}
+    switches = {*environment.portable_switches(), *environment.STRICT, *environment.GPU}
     inherited = {k: v for k, v in os.environ.items() if k not in switches}
     done = subprocess.run(
         [sys.executable, "-c", code],

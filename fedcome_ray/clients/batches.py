@@ -5,6 +5,7 @@ smaller. Nothing here depends on the company a client is trained in, and no shap
 arithmetic does either: that is why any blocks and any shards give the same bits.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import NamedTuple
@@ -14,19 +15,37 @@ import torch
 from torch import Tensor
 
 from fedcome_ray.datasets.population import Indices
-from fedcome_ray.numerics.randomness import fold, random_bits
+from fedcome_ray.models.model import Dropout
+from fedcome_ray.numerics.device import upload
+from fedcome_ray.numerics.randomness import dropout_mask, fold, random_bits
 
 
 class ClientExamples(NamedTuple):
-    """One side of the population, its tensors on the device that trains."""
+    """One side of the population, or the part that a shard needs, on the device that trains."""
 
     x: Tensor  # [examples, ...features]
     y: Tensor  # [examples]
     order: Tensor
-    offsets: Indices  # on the host: the course of training depends on it
+    offsets: Indices  # into `order`; on the host: the course of training depends on it
+    first: int = 0  # the place of the first in the order of the whole population
 
     def sizes(self, clients: Indices) -> Indices:
         return self.offsets[clients + 1] - self.offsets[clients]
+
+    def block(self, clients: Indices) -> "ClientBlock":
+        """What training needs to know of some clients, sent to the device at once."""
+        facts = np.stack((clients, self.sizes(clients), self.offsets[clients]))
+        return ClientBlock(clients, facts[1], *upload(facts, self.x.device))
+
+
+class ClientBlock(NamedTuple):
+    """Clients that are trained together."""
+
+    clients: Indices
+    sizes: Indices
+    ids: Tensor  # the clients on the device, and so on
+    num_examples: Tensor
+    starts: Tensor  # the first place of each in the order of examples
 
 
 class Plan(NamedTuple):
@@ -36,21 +55,23 @@ class Plan(NamedTuple):
     weight: Tensor  # [steps, clients, width]: 1 / (real examples of the batch), 0 for padding
     num_active: list[int]  # of each step: the clients that take it are the first ones
     num_real: list[int]  # of each step: the most real examples that a client has in it
-    num_steps: Indices  # [clients]
+    num_steps: Tensor  # [clients]
 
 
 def blocks(
-    sizes: Indices, batch_size: int | None, most_clients: Callable[[int], int]
+    sizes: Indices, batch_size: int | None, most_clients: Callable[[int, int], int]
 ) -> Iterator[tuple[int, Indices]]:
     """Cut a cohort into blocks -> (width of their batches, positions in the cohort).
 
-    Clients of a block have one width and, as nearly as can be, the same number of steps.
+    Clients of a block have one width and, as nearly as can be, the same number of steps. How many
+    they may be depends on the width, and on the examples that the largest of them has.
     """
     widths = [padded_width(size, batch_size) for size in sizes.tolist()]
     order = sorted(range(len(sizes)), key=lambda position: (widths[position], -sizes[position]))
     for width, group in groupby(order, key=widths.__getitem__):
         members = np.array(list(group))
-        for block in np.array_split(members, -(-len(members) // most_clients(width))):
+        most = most_clients(width, int(sizes[members[0]]))
+        for block in np.array_split(members, -(-len(members) // most)):
             yield width, block
 
 
@@ -61,52 +82,90 @@ def padded_width(size: int, batch_size: int | None) -> int:
     enough lengths for clients to have company, near enough to waste a sixth on average. Not to 1,
     where the library multiplies a block of one client by another routine, with other bits.
     """
-    power = 1 << (size - 1).bit_length()
-    rounded = power // 4 * 3 if size <= power // 4 * 3 else power
+    rounded = rounded_up(size)
     return max(2, min(rounded, batch_size or rounded))
+
+
+def rounded_up(number: int) -> int:
+    """To 1, 2, 3, 4, 6, 8, 12, 16, 24, ..."""
+    power = 1 << (number - 1).bit_length()
+    return power // 4 * 3 if number <= power // 4 * 3 else power
 
 
 def plan(
     examples: ClientExamples,
-    clients: Indices,
+    block: ClientBlock,
     width: int,
     epochs: int,
     batch_size: int | None,
     keys: Tensor,
 ) -> Plan:
     """The steps of clients, given by decreasing size, whose batches are padded to `width`."""
-    device = keys.device
-    sizes = examples.sizes(clients)
-    per_epoch = -(-sizes // (batch_size or sizes))
-    num_steps = epochs * per_epoch
-    step = np.arange(num_steps.max())[:, None]
-    epoch = np.minimum(step // per_epoch, epochs - 1)  # [steps, clients]
-    first = (step % per_epoch) * (batch_size or 0)
-    count = np.minimum(sizes - first, batch_size or sizes)  # real examples of the batch
+    device, sizes = keys.device, block.num_examples
+    per_epoch = -(-block.sizes // (batch_size or block.sizes))
+    most_steps = epochs * int(per_epoch.max())
+    batches = -(-sizes // (sizes if batch_size is None else batch_size))  # of an epoch
+    step = torch.arange(most_steps, device=device).unsqueeze(-1)
+    epoch = (step // batches).clamp_(max=epochs - 1)  # [steps, clients]
+    first = step % batches * (batch_size or 0)
+    left = sizes - first
+    count = left.clamp(max=batch_size) if batch_size is not None else left  # real examples
 
-    orders = _shuffled(fold(keys.unsqueeze(-1), torch.arange(epochs, device=device)), sizes)
+    orders = _shuffled(fold(keys.unsqueeze(-1), torch.arange(epochs, device=device)), block)
     longest = orders.shape[-1]
-    starts = np.arange(len(clients)) * epochs * longest + epoch * longest + first
+    number = torch.arange(len(sizes), device=device)
+    places = (number * epochs + epoch) * longest + first
     slots = torch.arange(width, device=device)
-    counts = torch.from_numpy(count).to(device).unsqueeze(-1)
+    counts = count.unsqueeze(-1)
     is_real = slots < counts
     # Padding repeats the batch's first example.
-    places = torch.from_numpy(starts).to(device).unsqueeze(-1) + slots * is_real
-    own = orders.flatten()[places] + torch.from_numpy(examples.offsets[clients]).to(device)[:, None]
+    own = orders.flatten()[places.unsqueeze(-1) + slots * is_real]
     return Plan(
-        rows=examples.order[own],
+        rows=examples.order[own + block.starts.unsqueeze(-1)],
         weight=is_real.to(examples.x.dtype) / counts,
-        num_active=(num_steps > step).sum(1).tolist(),
-        num_real=count.max(1).tolist(),
-        num_steps=num_steps,
+        num_active=_num_active(epochs * per_epoch),
+        num_real=_num_real(block.sizes, per_epoch, most_steps, batch_size),
+        num_steps=epochs * batches,
     )
 
 
-def _shuffled(keys: Tensor, sizes: Indices) -> Tensor:
+def rounded_down(number: int) -> int:
+    """To one of those."""
+    power = 1 << (number.bit_length() - 1)
+    return power * 3 // 2 if number >= power * 3 // 2 else power
+
+
+def draw_masks(dropout: Dropout, keys: Tensor, width: int) -> list[Tensor]:
+    """The masks of each dropout layer for a step of clients with these keys of it."""
+    return [
+        dropout_mask(fold(keys, layer), width * math.prod(shape), dropout.rate).unflatten(
+            -1, (width, *shape)
+        )
+        for layer, shape in enumerate(dropout.shapes)
+    ]
+
+
+def _num_active(num_steps: Indices) -> list[int]:
+    """Of each step: the clients that take it."""
+    ends = np.bincount(num_steps)  # how many take so many steps
+    return list(map(int, len(num_steps) - np.cumsum(ends)[:-1]))
+
+
+def _num_real(
+    sizes: Indices, per_epoch: Indices, most_steps: int, batch_size: int | None
+) -> list[int]:
+    """Of each step: the most real examples that a client has in it."""
+    step = np.arange(most_steps)[:, None]
+    first = (step % per_epoch) * (batch_size or 0)
+    return list(map(int, np.minimum(sizes - first, batch_size or sizes).max(1)))
+
+
+def _shuffled(keys: Tensor, block: ClientBlock) -> Tensor:
     """Random orders of each client's positions `0..size-1`, then padding: `[*keys, longest]`."""
-    longest = int(sizes.max())
+    longest = int(block.sizes.max())
     bits = random_bits(keys, longest)
-    if sizes.min() < longest:
-        padding = torch.arange(longest) >= torch.from_numpy(sizes)[:, None, None]
-        bits.masked_fill_(padding.to(bits.device), np.iinfo(np.int64).max)
+    if block.sizes.min() < longest:
+        places = torch.arange(longest, device=keys.device)
+        padding = places >= block.num_examples[:, None, None]
+        bits.masked_fill_(padding, np.iinfo(np.int64).max)
     return bits.argsort(dim=-1, stable=True)

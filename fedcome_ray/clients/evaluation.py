@@ -56,7 +56,7 @@ class Evaluation(NamedTuple):
 def score(model: Model, params: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Loss and correctness of each example."""
     with torch.inference_mode():
-        logits = model.logits(params, x)
+        logits = model.logits(params, x).to(params.dtype)  # autocast may have lowered them
         return functional.cross_entropy(logits, y, reduction="none"), logits.argmax(-1) == y
 
 

@@ -1,6 +1,5 @@
 """Local training of a block of clients, once for all methods."""
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -9,17 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedcome_ray.clients.batches import ClientExamples, Plan, plan
+from fedcome_ray.clients.batches import ClientBlock, ClientExamples, Plan, draw_masks, plan
+from fedcome_ray.clients.captured import StaticSteps
 from fedcome_ray.clients.evaluation import score
+from fedcome_ray.clients.memory import gathered_bytes
 from fedcome_ray.datasets.population import Indices
 from fedcome_ray.experiments.trial import LocalConfig
 from fedcome_ray.methods import parts
 from fedcome_ray.methods.method import AnyMethod, Report
 from fedcome_ray.models.model import Batch, Model, views
-from fedcome_ray.numerics.randomness import Stream, client_keys, dropout_mask, fold
+from fedcome_ray.numerics.geometry import clip
+from fedcome_ray.numerics.randomness import Stream, client_keys, fold
 
-GATHERED_BYTES = 2**20
-"""Inputs that are fetched at once: several steps of a small model, never more than the cache."""
+SCORED_TOGETHER = 4096  # examples of a cohort on a GPU, whoever they belong to
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Trainer:
     local: LocalConfig
     examples: ClientExamples
     seed: int
+    static_steps: StaticSteps | None = None
+    """If given, they take the steps, instead of the loops below."""
 
     @torch.no_grad()
     def train(
@@ -38,19 +41,24 @@ class Trainer:
     ) -> tuple[Any, Report]:
         """The local steps of a block of clients -> (their next states, their report)."""
         lr = self.local.lr_at(round_index)
-        steps = self._plan(clients, width, round_index)
-        batches = self._batches(clients, steps, round_index)
+        block = self.examples.block(clients)
+        steps = self._plan(block, width, round_index)
+        keys = self._dropout_keys(block, round_index)
         start = received.params
-        if self._is_plain:
+        if self.static_steps is not None:
+            static = self.static_steps.of(len(clients), width, received)
+            update = static.descend(block, steps, received, client_state, keys, lr)
+        elif self._is_plain:
+            batches = self._batches(steps, keys)
             update = self._descend(start, len(clients), batches, lr)
         else:
+            batches = self._batches(steps, keys)
             update = self._descend_corrected(received, client_state, len(clients), batches, lr)
-        column = start.new_empty(len(clients), 1)
         report = Report(
             update=update,
-            loss=self._losses(start, clients) if self.method.uses_loss else column.fill_(torch.nan),
-            total_lr=lr * column.new_tensor(steps.num_steps).unsqueeze(-1),
-            num_examples=column.new_tensor(self.examples.sizes(clients)).unsqueeze(-1),
+            loss=self._losses(start, block),
+            total_lr=lr * steps.num_steps.to(start.dtype).unsqueeze(-1),
+            num_examples=block.num_examples.to(start.dtype).unsqueeze(-1),
         )
         return self.method.carry(received, client_state, report), report
 
@@ -98,14 +106,19 @@ class Trainer:
             active.mul_(1 - lr * self.local.weight_decay).sub_(step, alpha=lr)
         return params.sub_(received.params)
 
-    def _plan(self, clients: Indices, width: int, round_index: int) -> Plan:
-        keys = self._keys(Stream.BATCHES, clients, round_index)
+    def _plan(self, block: ClientBlock, width: int, round_index: int) -> Plan:
+        keys = client_keys(self.seed, Stream.BATCHES, round_index, block.ids)
         local = self.local
-        return plan(self.examples, clients, width, local.epochs, local.batch_size, keys)
+        return plan(self.examples, block, width, local.epochs, local.batch_size, keys)
 
-    def _batches(self, clients: Indices, steps: Plan, round_index: int) -> Iterator[Batch]:
+    def _dropout_keys(self, block: ClientBlock, round_index: int) -> Tensor:
+        if self.model.dropout is None:
+            return block.ids  # not used
+        return client_keys(self.seed, Stream.DROPOUT, round_index, block.ids)
+
+    def _batches(self, steps: Plan, keys: Tensor) -> Iterator[Batch]:
         labels = self.examples.y[steps.rows]
-        dropout_keys = self._keys(Stream.DROPOUT, clients, round_index)
+        dropout = self.model.dropout
         is_stacked = self.model.is_stacked(labels.device)
         for step, x in enumerate(self._inputs(steps)):
             num, width = x.shape[:2]
@@ -115,53 +128,55 @@ class Trainer:
                 x[:, :width],
                 labels[step, :num, :width],
                 steps.weight[step, :num, :width],
-                self._masks(dropout_keys[:num], step, width),
+                draw_masks(dropout, fold(keys[:num], step), width) if dropout else (),
             )
 
     def _inputs(self, steps: Plan) -> Iterator[Tensor]:
         """Of each step, the inputs of the clients that take it: `[clients, width, ...]`."""
         x = self.examples.x
+        at_once = gathered_bytes(x.device)
         first = 0
         for num, run in groupby(steps.num_active):
             last = first + len(list(run))
             rows = steps.rows[first:last, :num]
             bytes_per_step = rows[0].numel() * x[0].nbytes
-            for some in rows.split(max(1, GATHERED_BYTES // bytes_per_step)):
+            for some in rows.split(max(1, at_once // bytes_per_step)):
                 yield from x.index_select(0, some.flatten()).unflatten(0, some.shape)
             first = last
 
-    def _masks(self, keys: Tensor, step: int, width: int) -> list[Tensor]:
-        """The masks of each dropout layer in a step of the clients with these keys."""
-        if self.model.dropout is None:
-            return []
-        rate, shapes = self.model.dropout
-        keys = fold(keys, step)
-        return [
-            dropout_mask(fold(keys, layer), width * math.prod(shape), rate).unflatten(
-                -1, (width, *shape)
-            )
-            for layer, shape in enumerate(shapes)
-        ]
+    def _losses(self, params: Tensor, block: ClientBlock) -> Tensor:
+        """Mean training loss of each client, if the method asks for it."""
+        if not self.method.uses_loss:
+            return params.new_full((len(block.clients), 1), torch.nan)
+        if params.device.type == "cpu":
+            return self._losses_one_by_one(params, block)
+        return self._losses_together(params, block)
 
-    def _keys(self, stream: Stream, clients: Indices, round_index: int) -> Tensor:
-        ids = torch.from_numpy(clients).to(self.examples.x.device)
-        return client_keys(self.seed, stream, round_index, ids)
-
-    def _losses(self, params: Tensor, clients: Indices) -> Tensor:
-        """Mean training loss of each client, one by one: the last bits depend on shapes."""
+    def _losses_one_by_one(self, params: Tensor, block: ClientBlock) -> Tensor:
+        """On a CPU, where the last bits depend on shapes and must not depend on company."""
         offsets = self.examples.offsets
         losses = []
-        for client in clients.tolist():
+        for client in block.clients.tolist():
             rows = self.examples.order[offsets[client] : offsets[client + 1]]
             loss, _ = score(self.model, params, self.examples.x[rows], self.examples.y[rows])
             losses.append(loss.mean())
         return torch.stack(losses).unsqueeze(-1)
 
-
-def clip(grad: Tensor, max_norm: float) -> Tensor:
-    """Scale each client's gradient down to `max_norm`, as `torch.nn.utils.clip_grad_norm_` does."""
-    norm = torch.linalg.vector_norm(grad, dim=-1, keepdim=True)
-    return grad * torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+    def _losses_together(self, params: Tensor, block: ClientBlock) -> Tensor:
+        """On a GPU, which single clients would leave idle."""
+        sizes, total = block.num_examples, int(block.sizes.sum())
+        ends = sizes.cumsum(0)
+        owner = torch.repeat_interleave(sizes, output_size=total)
+        place = torch.arange(total, device=params.device) + (block.starts - ends + sizes)[owner]
+        losses = [
+            score(self.model, params, self.examples.x[rows], self.examples.y[rows])[0]
+            for rows in self.examples.order[place].split(SCORED_TOGETHER)
+        ]
+        # Sums over padded rows: adding to the owners' places would not keep the order of sums.
+        slots = torch.arange(int(block.sizes.max()), device=params.device)
+        is_real = slots < sizes.unsqueeze(-1)
+        padded = torch.cat(losses)[(ends - sizes).unsqueeze(-1) + slots * is_real] * is_real
+        return (padded.sum(-1) / sizes).unsqueeze(-1)
 
 
 def _first(tensors: Iterable[Tensor], num: int) -> list[Tensor]:

@@ -69,7 +69,7 @@ def add_location_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments that say how trials are laid out; none of them changes a result."""
+    """Arguments that say how trials are laid out, not what they are."""
     parser.add_argument(
         "--address", metavar="HOST:PORT", help="a Ray cluster to join (default: a private one)"
     )
@@ -86,12 +86,23 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="reserved, may be < 1; a shard computes with one thread",
     )
-    parser.add_argument("--gpus-per-shard", type=amount, metavar="X", help="may be < 1")
+    parser.add_argument(
+        "--gpus-per-shard",
+        type=amount,
+        metavar="X",
+        help="0, 1, or a part of 1, as 0.25",
+    )
+    parser.add_argument(
+        "--device",
+        choices=["auto", "cpu", "gpu"],
+        default="auto",
+        help="what trains clients (default: a GPU where PyTorch can use one)",
+    )
     parser.add_argument(
         "--memory-per-shard",
         type=megabytes,
         metavar="MB",
-        help="for clients that are trained together (default: 256)",
+        help="for clients that are trained together (default: 256, on a GPU what its share holds)",
     )
 
 
@@ -154,6 +165,7 @@ def machine_options(args: argparse.Namespace) -> MachineOptions:
         gpus_per_shard=args.gpus_per_shard,
         memory_per_shard=args.memory_per_shard,
         max_concurrent=getattr(args, "max_concurrent", None),
+        device=args.device,
     )
 
 

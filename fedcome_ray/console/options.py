@@ -1,10 +1,11 @@
 """What a user wants of the machine and of the disk, each as one record that is passed on whole.
 
-None of it changes a result.
+On processors none of it changes a result, and on GPUs no more than rounding.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fedcome_ray.errors import UserError
 
@@ -19,12 +20,38 @@ class MachineOptions:
     gpus_per_shard: float | None = None
     memory_per_shard: int | None = None  # bytes
     max_concurrent: int | None = None
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+
+    @property
+    def wants_gpus(self) -> bool:
+        """Whether the user insists on them."""
+        return self.device == "gpu" or bool(self.gpus_per_shard)
 
     def __post_init__(self) -> None:
+        self._check_gpus()
         for name in ("num_shards", "max_concurrent"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int) and value >= 1):
                 raise UserError(f"{name}: expected a whole number of at least 1, got `{value}`")
+
+    def _check_gpus(self) -> None:
+        if self.device not in ("auto", "cpu", "gpu"):
+            raise UserError(f"device: expected `auto`, `cpu` or `gpu`, got `{self.device}`")
+        share = self.gpus_per_shard
+        if share is not None and not _is_whole_part(share):
+            raise UserError(
+                f"gpus_per_shard: expected 0, 1 or an equal part of 1 such as 0.5, 0.33 or 0.25, "
+                f"got `{share:g}`: a shard computes on one GPU, and what is left of it is lost"
+            )
+        if share is not None and (share == 0) != (self.device == "cpu") and self.device != "auto":
+            raise UserError(
+                f"device: `{self.device}` contradicts gpus_per_shard, which is `{share:g}`"
+            )
+
+
+def _is_whole_part(share: float) -> bool:
+    """Whether it is 0 or 1/k, give or take what people round: 0.33 and 0.333 are thirds."""
+    return share == 0 or (0 < share <= 1 and 0.95 <= share * round(1 / share) <= 1 + 1e-9)
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def num_opposed(report: Report, move: torch.Tensor) -> float:
 
 
 def _check_finite(report: Report, cohort: Cohort, round_index: int) -> None:
-    finite = torch.isfinite(report.update.sum(-1)).numpy()
+    finite = torch.isfinite(report.update.sum(-1)).numpy(force=True)
     if not finite.all():
         lost = np.array(cohort)[~finite].tolist()
         raise DivergenceError(

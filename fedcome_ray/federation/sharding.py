@@ -10,7 +10,9 @@ from itertools import pairwise
 import numpy as np
 
 from fedcome_ray.clients.evaluation import CHUNK, Evaluation, Scores, evaluation
-from fedcome_ray.datasets.population import Indices, Split
+from fedcome_ray.clients.shard import Part
+from fedcome_ray.datasets.population import Indices, Population, Split
+from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.methods.method import Cohort
 from fedcome_ray.numerics.arrays import Arrays
 
@@ -47,6 +49,24 @@ def split_chunks(split: Split, num_shards: int) -> list[list[int]]:
     """The chunks of pooled examples that each shard scores."""
     num_chunks = -(-len(split.order) // CHUNK)
     return [part.tolist() for part in np.array_split(np.arange(num_chunks), num_shards)]
+
+
+def part_of(population: Population, trial: Trial, shard: int, num_shards: int) -> Part:
+    """What a shard needs of a population: its own clients' examples, and those that it scores."""
+    train, test = population.train, population.test
+    owner = owners(np.arange(population.num_clients), population.num_clients, num_shards)
+    first, last = np.searchsorted(owner, [shard, shard + 1])
+    places = [int(train.offsets[first]), int(train.offsets[last])]
+    if trial.eval_train_every is not None:
+        places += _scored(train, shard, num_shards)
+    scored = _scored(test, shard, num_shards) or [0, 0]
+    return Part(slice(min(places), max(places)), slice(min(scored), max(scored)))
+
+
+def _scored(split: Split, shard: int, num_shards: int) -> list[int]:
+    """Where the examples that a shard scores begin and end, nothing if it scores none."""
+    chunks = split_chunks(split, num_shards)[shard]
+    return [chunks[0] * CHUNK, min((chunks[-1] + 1) * CHUNK, len(split.order))] if chunks else []
 
 
 def join_scores(scores: Sequence[Scores], split: Split) -> Evaluation:

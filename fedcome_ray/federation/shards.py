@@ -8,12 +8,13 @@ from torch import Tensor
 
 from fedcome_ray.clients.company import computed_with
 from fedcome_ray.clients.evaluation import Evaluation
-from fedcome_ray.clients.shard import BLOCK_MEMORY, Shard
+from fedcome_ray.clients.shard import Shard
 from fedcome_ray.datasets.population import Population, Side
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.sharding import (
     join_scores,
     join_states,
+    part_of,
     split_chunks,
     split_cohort,
     split_states,
@@ -28,6 +29,7 @@ class Shards(Protocol):
     """The clients of a federation, wherever they live."""
 
     population: Population
+    device: torch.device  # where their reports are
 
     def train(self, received: Any, cohort: Cohort, round_index: int) -> Sequence[Report]:
         """Local training of the cohort: reports whose rows, joined, are in the cohort's order."""
@@ -57,10 +59,13 @@ class LocalShards:
         population: Population,
         num_shards: int = 1,
         device: torch.device = CPU,
-        memory: int = BLOCK_MEMORY,
+        memory: int | None = None,
     ) -> None:
         self.population, self.device = population, device
-        self.shards = [Shard(trial, population, device, memory) for _ in range(num_shards)]
+        self.shards = [
+            Shard(trial, population, device, memory, part_of(population, trial, number, num_shards))
+            for number in range(num_shards)
+        ]
 
     def train(self, received: Any, cohort: Cohort, round_index: int) -> Sequence[Report]:
         shares = split_cohort(cohort, self.population.num_clients, len(self.shards))

@@ -27,6 +27,8 @@ class Examination(TypedDict):
     portable_obstacle: str | None
     output_problem: str | None
     free_bytes: int | None  # where the output goes
+    gpu: dict[str, Any] | None  # a health.gpu.Gpu
+    gpu_problem: str | None  # why there is none, though PyTorch has a GPU
 
 
 def examine(output: str) -> Examination:
@@ -38,6 +40,7 @@ def examine(output: str) -> Examination:
     try:
         problem, free = _look_at(Path(output))
         plain, *portable = (_answer(probe) for probe in probes)
+        gpu, gpu_problem = _examine_gpu() if plain["gpus"] else (None, None)
     finally:
         for probe in probes:
             probe.kill()
@@ -50,7 +53,20 @@ def examine(output: str) -> Examination:
         "portable_obstacle": obstacle,
         "output_problem": problem,
         "free_bytes": free,
+        "gpu": gpu,
+        "gpu_problem": gpu_problem,
     }
+
+
+def _examine_gpu() -> tuple[dict[str, Any] | None, str | None]:
+    """What was found, or what went wrong: that the rest of the machine is fit is worth a word."""
+    process = _start(environment.plain_environment(os.environ), "--json", module="gpu")
+    try:
+        return _answer(process), None
+    except FedcomeError as error:
+        return None, str(error)
+    finally:
+        process.kill()
 
 
 def _memory_bytes() -> int:
@@ -60,8 +76,8 @@ def _memory_bytes() -> int:
     return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-def _start(variables: dict[str, str], *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "fedcome_ray.health.probe", *words]
+def _start(variables: dict[str, str], *words: str, module: str = "probe") -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", f"fedcome_ray.health.{module}", *words]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, env=variables, stdout=pipe, stderr=pipe, text=True)
 

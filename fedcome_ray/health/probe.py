@@ -12,8 +12,6 @@ import time
 from importlib.metadata import version
 from typing import Any, TypedDict
 
-import torch
-
 from fedcome_ray.clients.company import CLASSES, dependent_kinds
 from fedcome_ray.clients.rehearsal import first_message, random_population
 from fedcome_ray.clients.shard import Shard
@@ -21,7 +19,7 @@ from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import run_round
 from fedcome_ray.federation.server import Server
 from fedcome_ray.federation.shards import LocalShards
-from fedcome_ray.numerics.device import CPU, prepare_process
+from fedcome_ray.numerics.device import CPU, prepare_process, usable_gpus
 from fedcome_ray.numerics.libraries import Arithmetic, arithmetic
 
 PACKAGES = ("fedcome-ray", "torch", "numpy", "scipy", "numba", "osqp", "ray", "mlflow")
@@ -65,7 +63,7 @@ def probe(with_speed: bool) -> Probe:
         "arithmetic": arithmetic(CPU),
         "dependent_kinds": dependent_kinds(),
         "fingerprints": {kind: fingerprint(kind) for kind in FINGERPRINTED},
-        "gpus": [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())],
+        "gpus": [gpu.name for gpu in usable_gpus()],
         "examples_per_second": {kind: speed(kind) for kind in TIMED} if with_speed else {},
     }
 

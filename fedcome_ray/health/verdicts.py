@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
+from fedcome_ray.health import gpu
 from fedcome_ray.health.examination import Examination
 
 Mark = Literal["good", "doubtful", "bad"]
@@ -31,6 +32,7 @@ def verdicts(nodes: Sequence[Examination]) -> list[Verdict]:
             _resources(node),
             _speed(plain["examples_per_second"]),
             _output(node),
+            *_gpu(node),
         ]
         lines += [Verdict(mark, topic, f"{where}{text}") for mark, topic, text in found]
     if len(nodes) > 1:
@@ -97,6 +99,25 @@ def _resources(node: Examination) -> Verdict:
     gpus = ", ".join(node["plain"]["gpus"]) or "no GPU that PyTorch can use"
     memory = node["memory_bytes"] / 2**30
     return Verdict("good", "machine", f"{node['cores']} cores, {memory:.0f} GiB of memory, {gpus}")
+
+
+def _gpu(node: Examination) -> list[Verdict]:
+    """Of the GPU, where there is one: its numbers, bits and shares; how fast it is."""
+    found: Any = node["gpu"]
+    if found is None:
+        problem = node["gpu_problem"]
+        return [] if problem is None else [Verdict("bad", "GPU", problem)]
+    wrong = gpu.faults(found)
+    far = max(found["distances"].values())
+    text = f"within {far:.0e} of the processor, the same bits again, can be shared"
+    rates = (
+        f"{kind} {rate['engine']:,.0f}, {rate['engine'] / rate['loop']:.1f} x a plain loop"
+        for kind, rate in found["examples_per_second"].items()
+    )
+    return [
+        Verdict("bad", "GPU", "; ".join(wrong)) if wrong else Verdict("good", "GPU", text),
+        Verdict("good", "GPU speed", f"{'; '.join(rates)} (examples a second)"),
+    ]
 
 
 def _speed(examples_per_second: Mapping[str, float]) -> Verdict:

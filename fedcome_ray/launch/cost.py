@@ -1,4 +1,4 @@
-"""What trials cost, by a short calibration of this machine."""
+"""What trials cost, by a short calibration of this machine, on its GPU if trials would use it."""
 
 import math
 import time
@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
+import torch
 from rich.table import Table
 
 from fedcome_ray import datasets, methods, models
@@ -45,8 +46,10 @@ Rates = dict[Kind, float]
 """Seconds of local training per example, by kind of work."""
 
 
-def calibrate(trials: Iterable[Trial], tell: Callable[[str], object]) -> Rates:
-    """The speed of this machine at each kind of work of these trials, by a short attempt."""
+def calibrate(
+    trials: Iterable[Trial], tell: Callable[[str], object], on: torch.device = device.CPU
+) -> Rates:
+    """The speed of this device at each kind of work of these trials, by a short attempt."""
     device.prepare_process()
     kinds: dict[Kind, Trial] = {}
     for trial in trials:
@@ -56,7 +59,8 @@ def calibrate(trials: Iterable[Trial], tell: Callable[[str], object]) -> Rates:
         what = f"{name_of(trial.model)} on {trial.data.dataset}, {name_of(trial.method)}"
         tell(f"calibrating {number} of {len(kinds)}: {what}")
         shape = _describe(trial.data)
-        rates[kind] = _seconds_per_example(trial, shape, trial.cohort_size_of(shape.num_clients))
+        cohort = trial.cohort_size_of(shape.num_clients)
+        rates[kind] = _seconds_per_example(trial, shape, cohort, on)
     return rates
 
 
@@ -108,7 +112,7 @@ def _cost_of(trial: Trial, shape: Description, cohort: int, seconds_per_example:
     )
 
 
-def _seconds_per_example(trial: Trial, shape: Description, cohort: int) -> float:
+def _seconds_per_example(trial: Trial, shape: Description, cohort: int, on: torch.device) -> float:
     """Time of local training per example, measured on random examples.
 
     One client first, for two batches; then as many as the time allows, since small models train
@@ -117,16 +121,18 @@ def _seconds_per_example(trial: Trial, shape: Description, cohort: int) -> float
     size = math.ceil(shape.num_train / shape.num_clients)
     few = min(size, 2 * (trial.local.batch_size or size))
     once = trial.model_copy(update={"local": trial.local.model_copy(update={"epochs": 1})})
-    alone = _training_seconds(once, shape, num_clients=1, size=few) / few
+    alone = _training_seconds(once, shape, 1, few, on) / few
     company = min(cohort, int(CALIBRATION_SECONDS / (alone * few)))
     if company <= 1:
         return alone
-    return _training_seconds(once, shape, company, few) / (company * few)
+    return _training_seconds(once, shape, company, few, on) / (company * few)
 
 
-def _training_seconds(trial: Trial, shape: Description, num_clients: int, size: int) -> float:
-    sizes = [size] * num_clients
-    shard = Shard(trial, random_population(sizes, shape.feature_shape, shape.num_classes))
+def _training_seconds(
+    trial: Trial, shape: Description, num_clients: int, size: int, on: torch.device
+) -> float:
+    population = random_population([size] * num_clients, shape.feature_shape, shape.num_classes)
+    shard = Shard(trial, population, on)
     received = first_message(shard, num_clients)
     times = []
     for round_index in range(2):  # the first warms up
@@ -137,12 +143,15 @@ def _training_seconds(trial: Trial, shape: Description, num_clients: int, size: 
 
 
 def cost_words(cost: Cost, placement: Placement) -> str:
-    """The cost in words."""
-    cores = placement.concurrent * placement.trial.num_shards
-    wall = timedelta(seconds=round(cost.cpu_seconds / cores))
+    """The cost in words; processes that share a GPU are not taken to be faster than one alone."""
+    share = placement.trial.gpus_per_shard
+    processes = placement.concurrent * placement.trial.num_shards
+    workers = math.ceil(processes * share) if share else processes
+    wall = timedelta(seconds=round(cost.cpu_seconds / workers))
+    where = f"{workers} {'GPU(s)' if share else 'cores'}"
     return (
-        f"{cost.rounds:,} rounds, {cost.client_updates:,} client updates: about {wall} on {cores} "
-        f"cores by a short calibration of this machine, {_size(cost.disk_bytes)} on disk, "
+        f"{cost.rounds:,} rounds, {cost.client_updates:,} client updates: about {wall} on {where} "
+        f"by a short calibration of this machine, {_size(cost.disk_bytes)} on disk, "
         f"{_size(placement.concurrent * cost.memory_bytes)} of memory"
     )
 

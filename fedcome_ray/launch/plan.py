@@ -1,6 +1,5 @@
 """A launch that might be: its trials, in full or by their axes, and what they would cost."""
 
-import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
@@ -14,6 +13,7 @@ from fedcome_ray.launch import cost, document
 from fedcome_ray.launch.request import Finished, Request
 from fedcome_ray.launch.summary import axes_of
 from fedcome_ray.launch.work import words_of
+from fedcome_ray.numerics import device
 from fedcome_ray.runtime import placement
 
 FEW = 20
@@ -24,8 +24,10 @@ def show_plan(request: Request, talk: Talk, *, all_trials: bool = False) -> None
     """Trials, placement and cost; nothing is started."""
     out, progress = talk.results(), talk.progress()
     finished = Finished.read(request)
-    rates = cost.calibrate(finished.pending, lambda text: doing(progress, text))
-    here = placement.place(request.machine, len(finished.pending) or 1, os.cpu_count() or 1, 0)
+    nodes = [placement.this_machine()]
+    here = placement.place(request.machine, len(finished.pending) or 1, nodes)
+    on = device.pick(here.trial.gpus_per_shard)
+    rates = cost.calibrate(finished.pending, lambda text: doing(progress, text), on)
     total = cost.estimate(finished.pending, rates)
     axes = axes_of(request.trials)
     talk.document(document.of_plan(finished, axes, here, total))

@@ -14,7 +14,6 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from fedcome_ray import datasets, metrics
-from fedcome_ray.clients.shard import BLOCK_MEMORY
 from fedcome_ray.console.exits import deferred_interrupt
 from fedcome_ray.console.options import Locations, MachineOptions
 from fedcome_ray.console.output import Talk, doing, say, say_where, tell
@@ -30,7 +29,7 @@ from fedcome_ray.launch.launch import check_cluster
 from fedcome_ray.launch.listener import Tracks
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.launch.repeat import Kept, command
-from fedcome_ray.runtime.placement import place
+from fedcome_ray.numerics import device
 from fedcome_ray.tracking.store import check_uri
 from fedcome_ray.tracking.tracker import Tracker, Untracked
 from fedcome_ray.trials.folder import LOG, exclusive, log_error, read_own_result, read_result
@@ -130,6 +129,8 @@ def check_place(request: SingleRequest) -> None:
     """Refuse what the trial's place cannot give, before anything is loaded."""
     machine = request.machine
     check_cluster(machine.address)
+    if not request.is_on_ray:
+        device.wished(machine.device)
     wishes = (machine.cpus_per_shard, machine.gpus_per_shard)
     if not request.is_on_ray and wishes != (None, None):
         raise UserError(
@@ -194,17 +195,23 @@ def shards_of(request: SingleRequest, population: Population, console: Console) 
     """Shards in this process, or on Ray if the request speaks of shards or of a cluster."""
     trial, machine = request.trial, request.machine
     if not request.is_on_ray:
-        yield LocalShards(trial, population, memory=machine.memory_per_shard or BLOCK_MEMORY)
+        chosen = device.wished(machine.device)
+        if machine.device == "auto" and torch.backends.mps.is_available():
+            say(console, f"no GPU is used. {device.no_gpu_because()}", "yellow")
+        yield LocalShards(trial, population, device=chosen, memory=machine.memory_per_shard)
         return
     from fedcome_ray.runtime.connection import connected
-    from fedcome_ray.runtime.feasibility import check_feasible
+    from fedcome_ray.runtime.feasibility import lay_out
     from fedcome_ray.runtime.populations import share
     from fedcome_ray.runtime.shards import RayShards, ShardPool
+    from fedcome_ray.runtime.waiting import wait_for_shards
 
-    with connected(machine.address, console) as resources:
-        chosen = place(machine, 1, resources.get("CPU", 0), resources.get("GPU", 0)).trial
-        check_feasible(chosen)
-        pool = ShardPool(chosen)
+    with connected(machine.address, console):
+        (place, _), unused_gpus = lay_out(machine, 1)
+        if unused_gpus is not None:
+            say(console, unused_gpus, "yellow")
+        pool = ShardPool(place)
+        wait_for_shards(pool.actors, place.bundles[-1], lambda line: say(console, line))
         shared = share({"": population})[""]
         yield RayShards(trial, shared, pool, request.locations.plugins)
 

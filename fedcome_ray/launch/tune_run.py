@@ -8,22 +8,22 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ray
 from ray import tune
 from rich.console import Console
 
 from fedcome_ray.console.exits import handling
-from fedcome_ray.console.output import tell
+from fedcome_ray.console.output import say, tell
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.launch.listener import Listener, Tracks
 from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.launch.request import Request
-from fedcome_ray.runtime.feasibility import check_feasible, check_storage
-from fedcome_ray.runtime.placement import Placement, place, words
+from fedcome_ray.runtime.feasibility import check_storage, lay_out
+from fedcome_ray.runtime.placement import Placement, words
 from fedcome_ray.runtime.populations import share
 from fedcome_ray.runtime.trial_actor import TrialActor
+from fedcome_ray.runtime.waiting import PATIENCE_SECONDS, Patience, pending_trials
 from fedcome_ray.trials.origin import command_line
 
 # Restarts of a trial whose process or node died; its own errors are not repeated.
@@ -38,11 +38,10 @@ def run_trials(
     console: Console,
 ) -> Outcome:
     """Hand the trials to Tune and listen."""
-    resources = ray.cluster_resources()
-    cpus, gpus = resources.get("CPU", 0), resources.get("GPU", 0)
-    placement = place(request.machine, len(trials), cpus, gpus)
-    check_feasible(placement.trial)
+    placement, unused_gpus = lay_out(request.machine, len(trials))
     check_storage(request.locations.output)
+    if unused_gpus is not None:
+        say(console, unused_gpus, "yellow")
     tell(console, words(placement))
     cohorts = {
         trial.key: trial.cohort_size_of(populations[trial.data.model_dump_json()].num_clients)
@@ -53,7 +52,9 @@ def run_trials(
     as_before = handling(signal.SIGINT, signal.getsignal(signal.SIGINT) or signal.SIG_DFL)
     with as_before, Progress(console, trials, cohorts, placement.concurrent) as progress:
         listener = Listener(request, trials, tracker, progress)
-        _fit(request, trials, populations, placement, listener)
+        patience = Patience(pending_trials, lambda line: say(console, line), PATIENCE_SECONDS)
+        callback = Callback(listener, trials, placement.concurrent, patience)
+        _fit(request, trials, populations, placement, callback)
     listener.outcome.slot_seconds = (time.monotonic() - start) * placement.concurrent
     listener.close()
     return listener.outcome
@@ -64,7 +65,7 @@ def _fit(
     trials: Sequence[Trial],
     populations: Mapping[str, Population],
     placement: Placement,
-    listener: Listener,
+    callback: "Callback",
 ) -> None:
     scheduler = request.scheduler
     trainable = tune.with_parameters(
@@ -93,7 +94,7 @@ def _fit(
                 storage_path=scratch,
                 failure_config=tune.FailureConfig(max_failures=MAX_DEATHS),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                callbacks=[Callback(listener, trials)],
+                callbacks=[callback],
                 verbose=0,
             ),
         ).fit()
@@ -109,8 +110,11 @@ def spec_of(trial: Trial) -> dict[str, Any]:
 class Callback(tune.Callback):
     """Passes on what Tune tells of its trials, as ours."""
 
-    def __init__(self, listener: Listener, trials: Sequence[Trial]) -> None:
+    def __init__(
+        self, listener: Listener, trials: Sequence[Trial], concurrent: int, patience: Patience
+    ) -> None:
         self._listener = listener
+        self._concurrent, self._patience = concurrent, patience
         self._trials = {trial.key: trial for trial in trials}
         self._is_watching = False
 
@@ -131,6 +135,12 @@ class Callback(tune.Callback):
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune pickles its callbacks for a restore that we do not use
 
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Tune calls it ten times a second, also while it waits."""
+        running = sum(trial.status == "RUNNING" for trial in trials)
+        waiting = sum(trial.status == "PENDING" for trial in trials)
+        self._patience.look(waiting > 0 and running < self._concurrent)
+
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._listener.started(self._own(trial))
 
@@ -143,8 +153,9 @@ class Callback(tune.Callback):
         self._listener.completed(self._own(trial))
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        cause = str(trial.get_pickled_error() or "").strip().splitlines()[-1:]
-        why = f"its process died more than {MAX_DEATHS} times: {' '.join(cause)}"
+        error = trial.get_pickled_error()
+        cause = str(error or "").strip().splitlines()[-1:] or [type(error).__name__]
+        why = f"its process died more than {MAX_DEATHS} times: {cause[0]}"
         self._listener.failed(self._own(trial), why)
 
     def _own(self, trial: Any) -> Trial:

@@ -4,7 +4,7 @@ Two choices make them fast on a CPU without changing what they compute: images a
 last, and ReLU comes after max-pooling, where a quarter of the values is left.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -63,8 +63,35 @@ CONV4 = (Stage(32), Stage(64, pool=True, drop=True), Stage(64), Stage(64, pool=T
 MCMAHAN = (Stage(32, kernel=5, padding=2, pool=True), Stage(64, kernel=5, padding=2, pool=True))
 
 
-def build_conv2(config: Conv2, feature_shape: Shape, num_classes: int) -> Differentiated:
-    architecture = Architecture(CONV2, config.hidden, drop_hidden=False)
+Convolve = Callable[[Tensor, Tensor, Tensor, int], Tensor]
+"""(images, weight, bias, padding) -> images"""
+
+
+def convolve_by_library(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
+    """On a GPU, for a block of clients, `vmap` makes this a convolution in groups."""
+    return functional.conv2d(x, weight, bias, padding=padding)
+
+
+def convolve_by_products(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
+    """Every patch as a column of a matrix: for a block, one batched product.
+
+    Nine times the memory for a 3x3 kernel, but products are fast on every GPU, and convolutions in
+    many small groups may not be. Which is better has to be measured there: see docs/gpu.md.
+    """
+    kernel = weight.shape[-1]
+    height, width = (side + 2 * padding - kernel + 1 for side in x.shape[-2:])
+    columns = functional.unfold(x, kernel, padding=padding)
+    images: Tensor = weight.flatten(1) @ columns + bias.unsqueeze(-1)
+    return images.reshape(*images.shape[:-1], height, width)
+
+
+def build_conv2(
+    config: Conv2,
+    feature_shape: Shape,
+    num_classes: int,
+    convolve: Convolve = convolve_by_library,
+) -> Differentiated:
+    architecture = Architecture(CONV2, config.hidden, drop_hidden=False, convolve=convolve)
     return _build(config.name, architecture, config.dropout, feature_shape, num_classes)
 
 
@@ -84,12 +111,13 @@ class Architecture(NamedTuple):
     stages: tuple[Stage, ...]
     hidden: int
     drop_hidden: bool
+    convolve: Convolve = convolve_by_library
 
     def forward(self, params: Sequence[Tensor], x: Tensor, masks: Sequence[Tensor]) -> Tensor:
         tensors, drops = iter(params), iter(masks)
         hidden = _channels_last(x)
         for stage in self.stages:
-            hidden = functional.conv2d(hidden, next(tensors), next(tensors), padding=stage.padding)
+            hidden = self.convolve(hidden, next(tensors), next(tensors), stage.padding)
             if stage.pool:
                 hidden = functional.max_pool2d(hidden, 2)
             hidden = functional.relu(hidden)

@@ -44,6 +44,7 @@ class Dense:
     """Fully connected layers of these widths."""
 
     dropout: Dropout | None = None
+    can_autocast = False  # it lowers some of the products, and not those that add to params
 
     def __init__(self, widths: tuple[int, ...]) -> None:
         self.shapes: Sequence[Shape] = [

@@ -23,8 +23,11 @@ class Differentiated:
 
     On a CPU clients are trained one at a time: the library's convolutions run near the machine's
     peak on the batch of one client, and grouping clients only makes them slower. On a GPU, where
-    small kernels leave it idle, a block goes through `vmap`.
+    small kernels leave it idle, a block goes through `vmap`; one with a single client left does so
+    too, because other routines would compute it on its own.
     """
+
+    can_autocast = True
 
     def __init__(
         self,
@@ -55,7 +58,8 @@ class Differentiated:
         keep: float,
         scale: float,
     ) -> None:
-        gradient = self._of_one_client if len(batch.y) == 1 else self._of_block
+        is_alone = len(batch.y) == 1 and not self.is_stacked(batch.y.device)
+        gradient = self._of_one_client if is_alone else self._of_block
         for part, addend in zip(target, gradient(params, batch), strict=True):
             part.mul_(keep).add_(addend, alpha=scale)
 
@@ -76,8 +80,11 @@ class Differentiated:
         return gradients
 
     def _loss(self, params: Sequence[Tensor], batch: Batch) -> Tensor:
-        logits = self.forward(params, batch.x, batch.masks)
-        return functional.cross_entropy(logits, batch.y, reduction="none") @ batch.weight
+        # The loss is as precise as the params, also where autocast has lowered the logits; and its
+        # sum is no matrix product, which autocast would lower.
+        logits = self.forward(params, batch.x, batch.masks).to(batch.weight.dtype)
+        loss = functional.cross_entropy(logits, batch.y, reduction="none")
+        return (loss * batch.weight).sum()
 
     def _num_saved(self, num_examples: int) -> int:
         """Floats that autograd saves of a forward pass; the meta device computes only shapes."""

@@ -40,6 +40,8 @@ class Model(Protocol):
     shapes: Sequence[Shape]
     dim: int
     dropout: Dropout | None
+    can_autocast: bool
+    """Whether its products may be lowered to bfloat16 one by one, as `torch.autocast` does it."""
 
     @property
     def activations(self) -> int:

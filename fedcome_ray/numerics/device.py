@@ -2,13 +2,15 @@
 
 import ctypes
 import os
+import platform
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
@@ -22,16 +24,75 @@ Precision = Literal["float32", "tf32", "bfloat16"]
 """Of matrix products: the last two are faster on GPUs that have them, and less exact."""
 
 
+CAPTURE = "FEDCOME_CAPTURE"
+CONTEXT_BYTES = 500_000_000
+"""Of a GPU's memory, what each process needs before it has a single tensor there."""
+Wish = Literal["auto", "cpu", "gpu"]
+"""Of a user: `auto` takes a GPU where there is one that PyTorch can use."""
+
+
+class Gpu(NamedTuple):
+    """A GPU that PyTorch can use."""
+
+    name: str
+    memory: int  # bytes
+
+
+def usable_gpus() -> list[Gpu]:
+    """The GPUs that this process can compute on: those of CUDA and ROCm.
+
+    Others may be there, and Ray counts them: an NVIDIA card beside a build of PyTorch for
+    processors, Apple's, Intel's.
+    """
+    if not torch.cuda.is_available():
+        return []
+    found = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    return [Gpu(one.name, one.total_memory) for one in found]
+
+
+def no_gpu_because() -> str:
+    """Why PyTorch has no GPU for us here, where it has none."""
+    build = f"PyTorch {torch.__version__}"
+    if torch.backends.mps.is_available():
+        return f"{build} has Apple's GPU, but no double precision on it, which the consensus needs"
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"{build} is a build without CUDA and ROCm"
+    return f"{build} finds no GPU, or no driver for it"
+
+
+def wished(wish: Wish) -> torch.device:
+    """The device of a process that has the machine for itself."""
+    if wish == "cpu" or (wish == "auto" and not usable_gpus()):
+        return CPU
+    if not usable_gpus():
+        raise UserError(f"--device: no GPU to compute on: {no_gpu_because()}")
+    return pick(1.0)
+
+
 def pick(gpu_fraction: float) -> torch.device:
-    """The device for a process that was given this share of a GPU, or of several.
+    """The device for a process that was given this share of a GPU.
 
     The share decides, not what CUDA sees: Ray hides no GPU from a process that asked for none.
     """
     if gpu_fraction == 0:
-        return torch.device("cpu")
-    device = torch.device("cuda", 0)
-    torch.cuda.set_per_process_memory_fraction(min(gpu_fraction, 1.0), device)
+        return CPU
+    if not usable_gpus():
+        raise UserError(
+            f"{platform.node()}: Ray gave this process {gpu_fraction:g} GPU, but "
+            f"{no_gpu_because()}; give --device cpu"
+        )
+    device = torch.device("cuda", 0)  # Ray renumbers those that it shows
+    limit = gpu_fraction - CONTEXT_BYTES / usable_gpus()[0].memory
+    torch.cuda.set_per_process_memory_fraction(max(limit, gpu_fraction / 2), device)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False  # else it takes what happens to be fastest today
     return device
+
+
+def memory_for(device: torch.device) -> int:
+    """Bytes that this process may have on a GPU."""
+    share = torch.cuda.get_per_process_memory_fraction(device)
+    return int(share * torch.cuda.get_device_properties(device).total_memory)
 
 
 def prepare_process() -> None:
@@ -70,6 +131,22 @@ def _check_switches() -> None:
         )
 
 
+def wants_capture(device: torch.device) -> bool:
+    """Whether the user asks for local steps as CUDA graphs, which nobody has measured yet."""
+    return device.type == "cuda" and os.environ.get(CAPTURE, "") not in ("", "0")
+
+
+def upload(array: NDArray[Any], device: torch.device) -> Tensor:
+    """A small array on the device, without waiting for the work that is under way there.
+
+    Not for large ones: memory that the device can read by itself is never given back.
+    """
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 def move(record: RecordT, device: torch.device) -> RecordT:
     """A named tuple with its tensors on the device; those that are there already stay."""
     fields: Any = record
@@ -77,14 +154,21 @@ def move(record: RecordT, device: torch.device) -> RecordT:
 
 
 @contextmanager
-def precision(device: torch.device, name: Precision) -> Iterator[None]:
+def precision(device: torch.device, name: Precision, *, can_autocast: bool) -> Iterator[None]:
     """Compute products in this precision; params stay float32.
 
-    `bfloat16` is for models that autograd differentiates; dense models treat it as `tf32`.
+    `bfloat16` needs autocast; without, it is `tf32`.
     """
     if device.type == "cpu":  # exact, and the reference for all others
         yield
         return
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = name != "float32"
-    with torch.autocast(device.type, torch.bfloat16, enabled=name == "bfloat16"):
-        yield
+    convolutions, products = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = convolutions.allow_tf32, products.allow_tf32
+    convolutions.allow_tf32 = products.allow_tf32 = name != "float32"
+    try:
+        is_lowered = name == "bfloat16" and can_autocast
+        # No cache: a captured step would keep what is lowered in one round for all others.
+        with torch.autocast(device.type, torch.bfloat16, is_lowered, cache_enabled=False):
+            yield
+    finally:
+        convolutions.allow_tf32, products.allow_tf32 = before

@@ -26,6 +26,7 @@ from fedcome_ray.errors import UserError
 
 PORTABLE = "FEDCOME_PORTABLE"
 STRICT = {"MKL_CBWR": "AUTO,STRICT"}
+GPU = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # else cuBLAS may sum in another order each time
 
 
 def is_portable() -> bool:
@@ -34,7 +35,8 @@ def is_portable() -> bool:
 
 
 def settle() -> None:
-    """Throw the switches of this process; what the user has set for MKL stays."""
+    """Throw the switches of this process; what the user has set for MKL and cuBLAS stays."""
+    os.environ.update({**GPU, **os.environ})
     if is_portable():
         if portable_obstacle() is None:  # else it is refused where something is computed
             os.environ.update(portable_switches())

@@ -16,8 +16,10 @@ from fedcome_ray.errors import DivergenceError
 
 Floats = NDArray[np.float64]
 
-_NUMBERS_AT_A_TIME = 100_000
+_NUMBERS_AT_A_TIME = {"cpu": 100_000}
 """Converted to float64: few enough for the cache, and for the allocator to reuse the memory."""
+_NUMBERS_ELSEWHERE = 2**24
+"""On a GPU, whose kernels should have something to do: 128 MB."""
 
 
 def gram_matrix(updates: Tensor) -> Tensor:
@@ -79,12 +81,19 @@ def triangular_factor(updates: Tensor, norms: Floats) -> Floats:
     return result
 
 
+def clip(gradients: Tensor, max_norm: float) -> Tensor:
+    """Each gradient scaled down to `max_norm`, as `torch.nn.utils.clip_grad_norm_` does it."""
+    norm = torch.linalg.vector_norm(gradients, dim=-1, keepdim=True)
+    return gradients * torch.clamp(max_norm / (norm + 1e-6), max=1.0)
+
+
 def nonzero(norms: Floats) -> Floats:
     """Divisors that leave zero updates zero."""
     return np.where(norms > 0.0, norms, 1.0)
 
 
 def _column_slices(updates: Tensor) -> Iterator[Any]:
-    width = max(1, _NUMBERS_AT_A_TIME // len(updates))
+    at_a_time = _NUMBERS_AT_A_TIME.get(updates.device.type, _NUMBERS_ELSEWHERE)
+    width = max(1, at_a_time // len(updates))
     for start in range(0, updates.shape[1], width):
         yield slice(start, start + width)

@@ -43,6 +43,7 @@ def arithmetic(device: torch.device) -> Arithmetic:
         "libc": " ".join(platform.libc_ver()).strip() or platform.platform(terse=True),
         "python": platform.python_version(),
         **{f"{name}_version": found for name, found in versions.items()},
+        **(gpu_words() if device.type == "cuda" else {}),
     }
 
 
@@ -77,6 +78,14 @@ def _brand() -> str:
 
 def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def gpu_words() -> Arithmetic:
+    """The libraries of the GPU: of NVIDIA's, or of AMD's under the names of NVIDIA's."""
+    return {
+        "cuda_version": str(torch.version.hip or torch.version.cuda),
+        "cudnn_version": str(torch.backends.cudnn.version()),
+    }
 
 
 def is_company_fixed() -> bool:

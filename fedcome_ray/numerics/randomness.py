@@ -17,6 +17,7 @@ from torch import Tensor
 _GOLDEN_GAMMA = 0x9E3779B97F4A7C15 - 2**64  # as a signed 64-bit integer, like the next two
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MIX_2 = 0x94D049BB133111EB - 2**64
+_FOLD = 0x632BE5AB
 
 
 class Stream(IntEnum):
@@ -43,9 +44,14 @@ def client_keys(seed: int, stream: Stream, round_index: int, clients: Tensor) ->
 
 
 def fold(keys: Tensor, number: int | Tensor) -> Tensor:
-    """Keys of a sub-stream, for instance of one epoch or of one step."""
-    numbers = torch.as_tensor(number, dtype=torch.int64, device=keys.device)
-    return _mix(keys ^ _mix((numbers + 1) * 0x632BE5AB))
+    """Keys of a sub-stream, for instance of one epoch or of one step.
+
+    A number is mixed here and goes to the keys' device as an argument, not as a tensor: a copy to
+    a GPU would wait for all the work before it.
+    """
+    if isinstance(number, int):
+        return _mix(keys ^ _mix_number((number + 1) * _FOLD))
+    return _mix(keys ^ _mix((number + 1) * _FOLD))
 
 
 def random_bits(keys: Tensor, count: int) -> Tensor:
@@ -68,6 +74,15 @@ def _mix(z: Tensor) -> Tensor:
     z = _shift_right(z, 30).bitwise_xor_(z).mul_(_MIX_1)
     z = _shift_right(z, 27).bitwise_xor_(z).mul_(_MIX_2)
     return _shift_right(z, 31).bitwise_xor_(z)
+
+
+def _mix_number(number: int) -> int:
+    """The same for one integer."""
+    z = number % 2**64
+    z = ((z >> 30) ^ z) * _MIX_1 % 2**64
+    z = ((z >> 27) ^ z) * _MIX_2 % 2**64
+    z = (z >> 31) ^ z
+    return z - 2**64 if z >= 2**63 else z
 
 
 def _shift_right(z: Tensor, places: int) -> Tensor:

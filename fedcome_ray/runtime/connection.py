@@ -6,7 +6,7 @@ import secrets
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -112,9 +112,15 @@ def _connect(address: str | None) -> None:
 
 def on_every_node(function: Callable[..., AnyT], *arguments: Any) -> list[AnyT]:
     """What a function answers on each node of the cluster."""
-    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    return on_nodes([node["NodeID"] for node in ray.nodes() if node["Alive"]], function, *arguments)
+
+
+def on_nodes(nodes: Sequence[str], function: Callable[..., AnyT], *arguments: Any) -> list[AnyT]:
+    """What a function answers on these nodes, in processes that end with it: they may have looked
+    at a GPU, and would keep some of its memory.
+    """
     calls = [
-        ray.remote(function)
+        ray.remote(max_calls=1)(function)
         .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node, False))
         .remote(*arguments)
         for node in nodes

@@ -2,38 +2,64 @@
 
 import os
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import ray
 
+from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.errors import UserError
 from fedcome_ray.runtime.connection import on_every_node
-from fedcome_ray.runtime.placement import Bundle, TrialPlace
+from fedcome_ray.runtime.nodes import Nodes, find_nodes, unused_words
+from fedcome_ray.runtime.placement import (
+    Node,
+    Placement,
+    TrialPlace,
+    bundle_words,
+    capacity,
+    place,
+    slots,
+)
 
-ROUNDING = 1e-6  # of sums of resources
+
+def lay_out(options: MachineOptions, num_trials: int) -> tuple[Placement, str | None]:
+    """The placement on this cluster, and why GPUs that it has are left alone, if they are."""
+    found = find_nodes()
+    check_gpus(options, found)
+    placement = place(options, num_trials, found.usable)
+    check_feasible(placement.trial, found.usable)
+    return placement, unused_words(found.unused_gpus) if found.unused_gpus else None
 
 
-def check_feasible(place: TrialPlace) -> None:
-    """Refuse a trial that no node could ever host."""
-    nodes: list[Bundle] = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    for bundle in place.bundles:
-        if not any(all(node.get(k, 0) >= v for k, v in bundle.items()) for node in nodes):
-            wanted = ", ".join(f"{v:g} {k}" for k, v in bundle.items())
-            largest: Bundle = max(nodes, key=lambda node: node.get("CPU", 0), default={})
-            has = ", ".join(f"{largest.get(k, 0):g} {k}" for k in ("CPU", "GPU"))
-            raise UserError(
-                f"--cpus-per-shard/--gpus-per-shard: no node can host a bundle of {wanted}; "
-                f"the largest node has {has}"
-            )
-    wanted_cpus = sum(bundle.get("CPU", 0) for bundle in place.bundles)
-    all_cpus = sum(node.get("CPU", 0) for node in nodes)
-    wanted_gpus = sum(bundle.get("GPU", 0) for bundle in place.bundles)
-    all_gpus = sum(node.get("GPU", 0) for node in nodes)
-    if wanted_cpus > all_cpus + ROUNDING or wanted_gpus > all_gpus + ROUNDING:
-        raise UserError(
-            f"--num-shards: a trial needs {wanted_cpus:g} CPUs and {wanted_gpus:g} GPUs, "
-            f"the cluster has {all_cpus:g} and {all_gpus:g}"
-        )
+def check_gpus(options: MachineOptions, found: Nodes) -> None:
+    """Refuse a wish for GPUs where there are none to use."""
+    if not options.wants_gpus or any(node.gpus for node in found.usable):
+        return
+    name = "--gpus-per-shard" if options.gpus_per_shard else "--device"
+    wish = f"{options.gpus_per_shard:g}" if options.gpus_per_shard else options.device
+    why = "; ".join(found.unused_gpus) or "Ray counts none"
+    raise UserError(f"{name}: got `{wish}`, but there is no GPU to use: {why}")
+
+
+def check_feasible(trial: TrialPlace, nodes: Sequence[Node]) -> None:
+    """Refuse a trial that the nodes, all of them free, could not host."""
+    if capacity(trial, nodes, 1):
+        return
+    shard = trial.bundles[-1]
+    room = sum(slots(node, shard) for node in nodes)
+    has = "; ".join(
+        f"{node.host} has {node.cpus:g} CPU and {node.gpus} GPU: {slots(node, shard)}"
+        for node in nodes
+    )
+    if trial.is_joint:
+        needs = f"a process with {bundle_words(shard)}"
+    else:
+        server = bundle_words(trial.bundles[0])
+        needs = f"{trial.num_shards} shard(s) with {bundle_words(shard)}, and {server} beside them"
+    raise UserError(
+        f"--num-shards, --cpus-per-shard, --gpus-per-shard: a trial needs {needs}; "
+        f"there is room for {room} such shard(s) ({has})"
+    )
 
 
 def check_storage(folder: Path) -> None:

@@ -18,6 +18,7 @@ from fedcome_ray.experiments.trial import Trial, check_plugin
 from fedcome_ray.federation.sharding import (
     join_scores,
     join_states,
+    part_of,
     split_chunks,
     split_cohort,
     split_states,
@@ -42,9 +43,10 @@ MakeShards = Callable[[Trial, SharedPopulation], Shards]
 
 def in_this_process(place: TrialPlace) -> MakeShards:
     """The only shard of a trial beside its server."""
-    chosen = device.pick(place.gpus_per_shard)
 
     def make(trial: Trial, shared: SharedPopulation) -> Shards:
+        # Here and not before: an error of the device is then one of the trial, with its cause.
+        chosen = device.pick(place.gpus_per_shard)
         return LocalShards(trial, shared.fetch(), device=chosen, memory=place.memory_per_shard)
 
     return make
@@ -66,19 +68,26 @@ class ShardHost:
 
     def __init__(self, place: TrialPlace) -> None:
         device.prepare_process()
-        self._device = device.pick(place.gpus_per_shard)
-        self._memory = place.memory_per_shard
+        self._place = place
+        self._device = device.CPU
         self._shard: Shard | None = None
 
-    def load(self, trial: dict[str, Any], plugins: list[str], shared: SharedPopulation) -> None:
+    def load(
+        self, trial: dict[str, Any], plugins: list[str], shared: SharedPopulation, number: int
+    ) -> None:
+        """Serve this trial, as the shard with this number."""
         methods.load_plugins(plugins)
         settings = Trial.model_validate(trial)
         check_plugin(settings)
-        self._shard = Shard(settings, shared.fetch(), self._device, self._memory)
+        self._shard = None  # its memory is needed for the next
+        self._device = device.pick(self._place.gpus_per_shard)
+        population, place = shared.fetch(), self._place
+        part = part_of(population, settings, number, place.num_shards)
+        self._shard = Shard(settings, population, self._device, place.memory_per_shard, part)
 
     def train(self, received: Any, clients: Cohort, round_index: int) -> tuple[Any, ...]:
         report = self.shard.train(to_tensors(received), clients, round_index)
-        return tuple(field.numpy() for field in report.fields())
+        return tuple(field.numpy(force=True) for field in report.fields())
 
     def evaluate(self, params: Any, chunks: list[int], side: Side) -> Scores:
         return self.shard.evaluate(received_tensor(params), chunks, side)
@@ -137,6 +146,8 @@ class ShardPool:
 class RayShards:
     """The shards of one trial, behind the actors of a pool."""
 
+    device = device.CPU  # reports come through the object store
+
     def __init__(
         self, trial: Trial, shared: SharedPopulation, pool: ShardPool, plugins: Sequence[str] = ()
     ) -> None:
@@ -187,7 +198,11 @@ class RayShards:
         self._load()
 
     def _load(self) -> None:
-        _answers([actor.load.remote(*self._load_arguments) for actor in self.pool.actors])
+        calls = [
+            actor.load.remote(*self._load_arguments, number)
+            for number, actor in enumerate(self.pool.actors)
+        ]
+        _answers(calls)
 
 
 def _answers(calls: Sequence[Any]) -> list[Any]:

@@ -21,7 +21,7 @@ def flatten(state: Any, name: str) -> Arrays:
     if isinstance(state, tuple):
         fields = state._asdict().items()  # type: ignore[attr-defined]
         return {k: v for field, leaf in fields for k, v in flatten(leaf, f"{name}.{field}").items()}
-    leaf = state.detach().numpy() if isinstance(state, torch.Tensor) else np.asarray(state)
+    leaf = state.numpy(force=True) if isinstance(state, torch.Tensor) else np.asarray(state)
     return {name: np.ascontiguousarray(leaf).reshape(leaf.shape)}
 
 
@@ -32,7 +32,7 @@ def rebuild(template: Any, arrays: Arrays, name: str) -> Any:
         return type(template)(*(rebuild(leaf, arrays, f"{name}.{field}") for field, leaf in fields))
     array = arrays[name]
     if isinstance(template, torch.Tensor):
-        return aligned(torch.from_numpy(array))
+        return aligned(torch.from_numpy(array)).to(template.device)
     return array if isinstance(template, np.ndarray) else type(template)(array.item())
 
 

@@ -75,7 +75,8 @@ class TrialRun:
         self.folder = folder
         model = models.build(trial.model, population.feature_shape, population.num_classes)
         params = model.init(trial.seed) if init_params is None else aligned(init_params)
-        self.server = Server(trial, params, population.num_clients)
+        # The server computes where the reports are.
+        self.server = Server(trial, params.to(shards.device), population.num_clients)
         self.rounds: list[Round] = []  # the history; its first entry is the initial model
         self.recoveries = 0
         self.checkpoint_seconds = 0.0  # of all checkpoints
@@ -139,7 +140,7 @@ class TrialRun:
 
     def finish(self) -> None:
         """Write the results; the checkpoint has served."""
-        params = self.server.params.numpy()
+        params = self.server.params.numpy(force=True)
         settings = {"trial": self.trial.model_dump_json()}
         checkpoint.replace(
             self.folder / MODEL,

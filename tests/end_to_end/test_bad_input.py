@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from fedcome_ray import tune
 from fedcome_ray.run import main as run_main
@@ -75,6 +76,15 @@ def test_an_output_folder_that_no_store_can_have_is_refused(
 ) -> None:
     assert tune.main([*GRID, "--dry-run", "--output", str(tmp_path / "a%20b")]) == 2
     assert "something like `%20`" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused_before_anything_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_main(["--device", "gpu", "--output", str(tmp_path / "results")]) == 2
+    assert "--device: no GPU to compute on: PyTorch" in capsys.readouterr().err
+    assert not (tmp_path / "results" / "trials").exists()
 
 
 def test_a_broken_grid_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from fedcome_ray.datasets.population import Population
 from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.federation.shards import LocalShards
 from fedcome_ray.runtime.feasibility import check_feasible
+from fedcome_ray.runtime.nodes import find_nodes
 from fedcome_ray.runtime.placement import TrialPlace
 from fedcome_ray.runtime.populations import share
 from fedcome_ray.runtime.shards import RayShards, ShardPool
@@ -162,7 +163,8 @@ def test_an_error_of_a_client_keeps_its_type_and_names_the_clients(
 def test_a_machine_that_no_node_can_host_is_refused(cluster: Any) -> None:
     from fedcome_ray.errors import UserError
 
-    with pytest.raises(UserError, match="no node can host a bundle of 1000 CPU"):
-        check_feasible(TrialPlace(1, cpus_per_shard=1000))
+    nodes = find_nodes().usable
+    with pytest.raises(UserError, match=r"with 1000 CPU, .*room for 0"):
+        check_feasible(TrialPlace(1, cpus_per_shard=1000), nodes)
     with pytest.raises(UserError, match=r"0\.25 GPU"):
-        check_feasible(TrialPlace(1, cpus_per_shard=0.1, gpus_per_shard=0.25))
+        check_feasible(TrialPlace(1, cpus_per_shard=0.1, gpus_per_shard=0.25), nodes)

@@ -71,7 +71,7 @@ def test_a_client_is_trained_the_same_in_any_company(
     cohort = sorted(data.draw(st.sets(st.integers(0, len(sizes) - 1), min_size=1)))
     most_clients = data.draw(st.integers(1, 5))
     if model != "conv2":
-        shard.most_clients = lambda width: most_clients
+        shard.most_clients = lambda width, size: most_clients
     apart = train(shard, tuple(cohort))
     assert torch.equal(fields(apart), fields(together)[cohort])
 

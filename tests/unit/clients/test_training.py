@@ -52,7 +52,7 @@ def train(model, examples, local, start, method=None, clients=None) -> dict[str,
     cohort = np.array(range(len(examples.offsets) - 1) if clients is None else clients)
     limit = 100 if model.is_stacked(start.device) else 1
     reports = {}
-    for width, block in blocks(examples.sizes(cohort), local.batch_size, lambda _: limit):
+    for width, block in blocks(examples.sizes(cohort), local.batch_size, lambda *_: limit):
         _, report = trainer.train(cohort[block], width, OnlyParams(start), Nothing(), ROUND)
         for row, position in enumerate(block):
             reports[position] = [getattr(report, name)[row] for name in FIELDS]
@@ -223,7 +223,7 @@ def test_batches_are_padded_by_the_clients_own_size(size, batch_size, width) -> 
 
 def test_blocks_hold_every_client_once_and_no_more_than_fit() -> None:
     sizes = np.array([5, 300, 7, 50, 51, 50, 8, 1])
-    found = list(blocks(sizes, 50, most_clients=lambda width: 2))
+    found = list(blocks(sizes, 50, most_clients=lambda width, size: 2))
     assert sorted(position for _, block in found for position in block) == list(range(8))
     assert max(len(block) for _, block in found) == 2
     for width, block in found:

@@ -24,6 +24,8 @@ def node(host: str = "one", **changes: Any) -> Any:
         "portable_obstacle": None,
         "output_problem": None,
         "free_bytes": 10**12,
+        "gpu": None,
+        "gpu_problem": None,
         **changes,
     }
 

@@ -5,7 +5,7 @@ from typing import Any
 from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.launch.cost import Cost, calibrate, cost_words, estimate
-from fedcome_ray.runtime.placement import place
+from fedcome_ray.runtime.placement import Node, place
 
 
 def trial_of(**settings: Any) -> Any:
@@ -49,6 +49,8 @@ def test_every_kind_of_work_is_tried_once_and_said_before() -> None:
 
 
 def test_the_words_say_the_cost() -> None:
-    placement = place(MachineOptions(num_shards=1), 56, 8, 1)
-    said = cost_words(Cost(1000, 20_000, 7200.0, 5_000_000, 0), placement)
+    cost = Cost(1000, 20_000, 7200.0, 5_000_000, 0)
+    said = cost_words(cost, place(MachineOptions(num_shards=1), 56, [Node("a-host", 4)]))
     assert said.startswith("1,000 rounds, 20,000 client updates: about 0:30:00 on 4 cores")
+    gpus = [Node("a-host", 16, 2, 2**35)]
+    assert "about 1:00:00 on 2 GPU(s)" in cost_words(cost, place(MachineOptions(), 56, gpus))

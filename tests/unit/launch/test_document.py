@@ -9,7 +9,7 @@ from fedcome_ray.launch import document
 from fedcome_ray.launch.cost import Cost
 from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.request import Finished, Request
-from fedcome_ray.runtime.placement import place
+from fedcome_ray.runtime.placement import Node, place
 from tests.finished import finish
 
 DONE, FAILED, STOPPED, WAITING = (parse_trial({"seed": seed}) for seed in range(4))
@@ -41,7 +41,7 @@ def test_a_launch(tmp_path: Path) -> None:
 
 
 def test_a_plan(tmp_path: Path) -> None:
-    here = place(MachineOptions(), 3, 2, 0)
+    here = place(MachineOptions(), 3, [Node("a-host", 2)])
     axes = {"seed": ["0", "1", "2", "3"]}
     found = document.of_plan(finished_of(tmp_path), axes, here, Cost(rounds=300))
     assert set(json.loads(json.dumps(found))) == {*LAUNCH, "axes", "placement", "cost"}

@@ -10,7 +10,7 @@ from torch.nn.utils import vector_to_parameters
 from fedcome_ray import models
 from fedcome_ray.errors import ConfigError, UserError
 from fedcome_ray.hyperparameters import Hyperparameters
-from fedcome_ray.models import Batch, views
+from fedcome_ray.models import Batch, convolutional, views
 from tests import plain_torch
 
 IMAGE, COLOUR = (1, 28, 28), (3, 32, 32)
@@ -183,3 +183,27 @@ def test_a_block_has_the_gradients_of_its_clients(settings, feature_shape) -> No
 def test_an_example_keeps_the_inputs_of_layers_for_the_backward_pass() -> None:
     model = models.from_module(lambda: tanh_module(5), (6,))
     assert model.activations == 6 + 5 + 5  # of the first layer, of tanh, of the second layer
+
+
+@pytest.mark.parametrize("padding", [0, 2])
+def test_convolutions_as_products_are_those_of_the_library(padding) -> None:
+    torch.manual_seed(0)
+    clients = [torch.rand(3, 2, 9, 8), torch.rand(5, 2, 3, 3), torch.rand(5)]
+    by_library, by_products = (
+        gradients_of(convolve, clients, padding)
+        for convolve in (convolutional.convolve_by_library, convolutional.convolve_by_products)
+    )
+    for one, other in zip(by_products, by_library, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def gradients_of(convolve, tensors, padding) -> tuple[Tensor, ...]:
+    """Of a block of two clients: the result, and the gradients of its squares."""
+
+    def loss(*tensors: Tensor) -> tuple[Tensor, Tensor]:
+        result = convolve(*tensors, padding)
+        return result.square().sum(), result
+
+    block = [torch.stack([tensor, 2 * tensor]) for tensor in tensors]
+    gradients, result = torch.func.vmap(torch.func.grad(loss, (0, 1, 2), has_aux=True))(*block)
+    return *gradients, result

@@ -2,6 +2,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
+from fedcome_ray.errors import UserError
 from fedcome_ray.methods.method import OnlyParams
 from fedcome_ray.numerics import device
 
@@ -10,14 +11,47 @@ def test_a_process_without_a_gpu_computes_on_the_cpu() -> None:
     assert device.pick(0) == torch.device("cpu")
 
 
-@pytest.mark.parametrize(("share", "fraction"), [(0.25, 0.25), (1, 1.0), (2, 1.0)])
-def test_a_share_of_a_gpu_is_a_limit_of_its_memory(monkeypatch, share, fraction) -> None:
+@pytest.fixture
+def gpu(monkeypatch) -> list[tuple]:
+    """A machine with one GPU, as far as PyTorch tells: the limits that are set to its memory."""
     limits = []
+    monkeypatch.setattr(device, "usable_gpus", lambda: [device.Gpu("a card", 24 * 2**30)])
+    for switch in ("deterministic", "benchmark"):  # restored afterwards
+        monkeypatch.setattr(torch.backends.cudnn, switch, getattr(torch.backends.cudnn, switch))
     monkeypatch.setattr(
         torch.cuda, "set_per_process_memory_fraction", lambda *limit: limits.append(limit)
     )
+    return limits
+
+
+@pytest.mark.parametrize("share", [0.25, 1.0])
+def test_a_share_of_a_gpu_is_a_limit_of_its_memory(gpu, share) -> None:
     assert device.pick(share) == torch.device("cuda", 0)
-    assert limits == [(fraction, torch.device("cuda", 0))]
+    ((limit, limited),) = gpu
+    assert limited == torch.device("cuda", 0)
+    assert share - 0.025 < limit < share  # a context of half a gigabyte is outside of it
+    assert torch.backends.cudnn.deterministic
+    assert not torch.backends.cudnn.benchmark
+
+
+def test_a_process_takes_the_gpu_that_there_is_unless_the_user_says_otherwise(gpu) -> None:
+    assert device.wished("auto") == device.wished("gpu") == torch.device("cuda", 0)
+    assert device.wished("cpu") == device.CPU
+
+
+def test_without_a_gpu_that_pytorch_can_use_there_is_none(monkeypatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert device.usable_gpus() == []
+    assert device.wished("auto") == device.CPU
+    with pytest.raises(UserError, match="--device: no GPU to compute on: PyTorch"):
+        device.wished("gpu")
+    with pytest.raises(UserError, match=r"Ray gave this process 0.25 GPU, but PyTorch"):
+        device.pick(0.25)
+
+
+def test_the_cause_names_apples_gpu(monkeypatch) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert "Apple's GPU" in device.no_gpu_because()
 
 
 def test_a_record_moves_with_its_tensors() -> None:
@@ -30,7 +64,7 @@ def test_a_record_moves_with_its_tensors() -> None:
 
 def test_the_cpu_is_exact_whatever_precision_a_trial_asks_for() -> None:
     x = torch.rand(8, 8)
-    with device.precision(device.CPU, "bfloat16"):
+    with device.precision(device.CPU, "bfloat16", can_autocast=True):
         product = x @ x
     assert torch.equal(product, x @ x)
 

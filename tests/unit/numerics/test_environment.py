@@ -100,3 +100,9 @@ def test_nothing_heavy_is_imported_to_throw_the_switches() -> None:
 def test_this_process_is_not_portable_by_accident() -> None:
     assert environment.is_portable() == (os.environ.get(environment.PORTABLE, "") not in ("", "0"))
     assert "numpy" in sys.modules
+
+
+def test_cublas_is_told_too_unless_the_user_has_told_it() -> None:
+    ask = "import json, os, fedcome_ray; print(json.dumps(os.environ['CUBLAS_WORKSPACE_CONFIG']))"
+    assert answer_of(ask) == ":4096:8"
+    assert answer_of(ask, CUBLAS_WORKSPACE_CONFIG=":16:8") == ":16:8"

@@ -31,7 +31,9 @@ def test_keys_and_their_folds_are_distinct() -> None:
     keys = client_keys(0, Stream.BATCHES, 0, CLIENTS)
     folded = fold(keys.unsqueeze(-1), torch.arange(50))
     assert len(set(folded.flatten().tolist()) | set(keys.tolist())) == 200 * 51
-    assert torch.equal(folded[:, 4], fold(keys, 4))
+    for number in range(50):
+        assert torch.equal(folded[:, number], fold(keys, number))
+    assert torch.equal(fold(keys, torch.tensor(2**40)), fold(keys, 2**40))
 
 
 def test_bits_are_those_of_the_published_generator() -> None:

@@ -1,0 +1,68 @@
+"""What a shard does when memory runs out."""
+
+import logging
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from fedcome_ray.clients.rehearsal import first_message, random_population
+from fedcome_ray.clients.shard import Shard
+from fedcome_ray.errors import FedcomeError
+from fedcome_ray.experiments.trial import Trial
+
+SIZES = (5,) * 8
+EVERYBODY = tuple(range(len(SIZES)))
+
+
+@dataclass
+class Cramped:
+    """A trainer on a device that has room for so many clients at a time."""
+
+    trainer: object
+    room: int
+    attempts: list[int]
+
+    def train(self, clients, *args) -> object:
+        self.attempts.append(len(clients))
+        if len(clients) > self.room:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return self.trainer.train(clients, *args)
+
+
+def cramped_shard(room: int, method: str = "scaffold") -> tuple[Shard, list[int]]:
+    trial = Trial.model_validate({"model": {"name": "logistic"}, "method": {"name": method}})
+    shard = Shard(trial, random_population(SIZES, (6,), 3))
+    attempts: list[int] = []
+    shard.trainer = Cramped(shard.trainer, room, attempts)
+    return shard, attempts
+
+
+def test_without_memory_for_a_block_its_halves_are_trained(caplog) -> None:
+    roomy, _ = cramped_shard(room=8)
+    shard, attempts = cramped_shard(room=3)
+    received = first_message(shard, len(SIZES))
+    for number in range(2):
+        expected = roomy.train(received, EVERYBODY, number)
+        with caplog.at_level(logging.WARNING):
+            found = shard.train(received, EVERYBODY, number)
+        assert torch.equal(found.update, expected.update)
+    assert attempts == [8, 4, *[2] * 8]
+    assert shard.states.export().keys() == roomy.states.export().keys()
+    assert "no memory for 8 clients" in caplog.text
+
+
+def test_each_size_is_said_and_tried_once_a_round(caplog) -> None:
+    shard, attempts = cramped_shard(room=2)
+    received = first_message(shard, len(SIZES))
+    with caplog.at_level(logging.WARNING):
+        for number in range(3):
+            shard.train(received, EVERYBODY, number)
+    assert len(caplog.records) == 2
+    assert attempts.count(8) == attempts.count(4) == 1
+
+
+def test_no_memory_for_a_single_client_is_an_error_that_says_what_to_do() -> None:
+    shard, _ = cramped_shard(room=0)
+    with pytest.raises(FedcomeError, match=r"no memory for a single client .* --gpus-per-shard"):
+        shard.train(first_message(shard, len(SIZES)), EVERYBODY, 0)
