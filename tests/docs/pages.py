@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,6 +76,11 @@ def commands(page: Path) -> Iterator[list[str]]:
             for line in lines:
                 words = shlex.split(line, comments=True) if "python -m" in line else []
                 if words[:2] == ["python", "-m"]:
-                    yield words[2:]
+                    yield _arguments(words)
     for command in INLINE.findall(FENCE.sub("", content(page))):
-        yield shlex.split(command.replace("\n", " "))[2:]
+        yield _arguments(shlex.split(command.replace("\n", " ")))
+
+
+def _arguments(words: list[str]) -> list[str]:
+    """Without `python -m` and without where the shell sends the output."""
+    return list(takewhile(lambda word: word not in {">", "|"}, words[2:]))
