@@ -6,10 +6,10 @@ its population, a dry run finds out.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 from fedcome_ray.experiments.choices import CHOICES, description
-from fedcome_ray.experiments.grid import Grid, Profile
+from fedcome_ray.experiments.grid import Grid, Measure, Profile
 from fedcome_ray.experiments.overlay import TUNED
 from fedcome_ray.experiments.reference import FILLED_IN, about
 from fedcome_ray.experiments.trial import LocalConfig, Trial
@@ -31,6 +31,7 @@ def grid_schema(value_range: type[Hyperparameters]) -> Schema:
         "base": _reference("settings"),
         "axes": _reference("axes"),
         "profiles": {"type": "object", "additionalProperties": _reference("profile")},
+        "measure": {"enum": list(get_args(Measure))},
         "space": _space(value_range),
     }
     profile = {"set": _reference("settings"), "axes": _reference("axes")}

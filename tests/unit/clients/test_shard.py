@@ -22,6 +22,7 @@ class Cramped:
     trainer: object
     room: int
     attempts: list[int]
+    static_steps: None = None
 
     def train(self, clients, *args) -> object:
         self.attempts.append(len(clients))

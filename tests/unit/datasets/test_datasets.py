@@ -118,7 +118,7 @@ def test_datasets_have_names_for_people(name, label) -> None:
 
 
 def test_the_fields_of_the_settings_keep_their_order() -> None:
-    pooled = ["num_clients", "partition", "test_split", "seed", "dataset"]
+    pooled = ["num_clients", "partition", "test_split", "validation", "seed", "dataset"]
     assert list(datasets.Digits().model_dump()) == pooled
     assert list(datasets.Mnist().model_dump()) == pooled
 

@@ -226,7 +226,7 @@ def test_learning_lowers_the_mean_risk(method: AnyMethod, rng: torch.Generator) 
 
 def test_the_registry_lists_every_file_of_the_folder() -> None:
     folder = Path(methods.__file__).parent
-    machinery = {"__init__", "method", "parts", "plugins"}
+    machinery = {"__init__", "method", "parts", "plugins", "watch"}
     assert {path.stem for path in folder.glob("*.py")} - machinery == set(methods.REGISTRY)
 
 

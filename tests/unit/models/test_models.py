@@ -98,7 +98,7 @@ def test_the_smallest_images_are_accepted() -> None:
 def test_an_unknown_model_is_refused_by_name() -> None:
     with pytest.raises(ValidationError, match="unknown model `conv3`; did you mean `conv"):
         make({"name": "conv3"}, IMAGE, 10)
-    with pytest.raises(ValidationError, match=r"given by `model\.name`"):
+    with pytest.raises(ValidationError, match=r"a model is given by its `name`"):
         make("mlp", IMAGE, 10)
 
 
