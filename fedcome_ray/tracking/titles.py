@@ -6,11 +6,7 @@ settings are parameters of the run anyway.
 
 from fedcome_ray.experiments.trial import Trial, label
 from fedcome_ray.hyperparameters import Hyperparameters, name_of
-
-COMPARED = "fedcome.compared"
-"""The tag with what grids compare most: method, share of the clients, sampler."""
-CONDITION = "fedcome.condition"
-"""The tag that trials share which differ in their seeds alone, and no others."""
+from fedcome_ray.tracking.views import COMPARED, CONDITION
 
 
 def title(trial: Trial) -> str:

@@ -11,8 +11,11 @@ import zlib
 from typing import Any
 
 from fedcome_ray import metrics
-from fedcome_ray.tracking.titles import COMPARED, CONDITION
 
+COMPARED = "fedcome.compared"
+"""The tag with what grids compare most: method, share of the clients, sampler."""
+CONDITION = "fedcome.condition"
+"""The tag that trials share which differ in their seeds alone, and no others."""
 TAG = "mlflow.sharedViewState."
 TABLE, SEEDS, METHODS = "fedcome-table", "fedcome-seeds", "fedcome-methods"  # keys of the views
 ONLY_TRIALS = "tags.`fedcome.kind` = 'trial'"
