@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fedcome_ray.console import exits, paths
+from fedcome_ray.console import arguments, exits, paths
 
 FORMATS = ("md", "csv", "tex", "html")
 EXAMPLES = """\
@@ -34,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    arguments.add_version(parser)
     parser.add_argument(
         "--grid", required=True, metavar="NAME", help="a grid in the store, or `all`"
     )
@@ -57,9 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--at",
-        choices=["last", "best", "last10"],
+        choices=["last", "best", "tail"],
         default="last",
-        help="what tables compare: the last round (default), the best, the mean of the last ten",
+        help="what tables compare: the last round (default), the best, the mean of the last tenth",
     )
     parser.add_argument(
         "--profile", help="the profile to draw (default: the largest that has a finished trial)"

@@ -7,11 +7,13 @@ the usual figures and a table of accuracies.
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from . import claims, figures, tables
-from .claims import Claim, Finding
+from fedcome_ray.methods import PAPER
+
+from . import claims, figures, tables, verdicts, wins
 from .figures import Plot
 from .study import Study
-from .tables import Table
+from .tables import Table, TextTable
+from .verdicts import Claim, Finding
 
 
 def usual_figures(*own: Plot) -> tuple[Plot, ...]:
@@ -32,34 +34,74 @@ class Contents(NamedTuple):
 
     claims: tuple[Claim, ...] = ()
     figures: tuple[Plot, ...] = usual_figures()
-    tables: tuple[Callable[[Study, str], Table | None], ...] = (tables.accuracy_table,)
+    tables: tuple[Callable[[Study, str], Table | TextTable | None], ...] = (
+        tables.accuracy_table,
+        wins.wins_of,
+    )
     """Given a study and what to compare, a key of `scores.ACCURACY`."""
 
+
+FULL = "experiments, convergence and accuracy; table `convergence-accuracy`"
+CONVERGENCE = "experiments, convergence and accuracy; figure of convergence"
+HETEROGENEITY = "experiments, data heterogeneity; table `data-heterogeneity`"
+PARTIAL = "experiments, partial participation; table `partial-participation`"
+SENSITIVITY = "experiments, sensitivity; table `sensitivity-analysis`"
+CLIENT_LOSS = "experiments, figures of client loss"
+FAIRNESS = "experiments, figure of fairness"
+SHARES = (0.1, 0.2, 0.3, 0.4)
+REST = tuple(method for method in PAPER if method not in {"fedcome", "feddyn"})
+BASELINES = tuple(method for method in PAPER if method != "fedcome")
 
 CONTENTS = {
     "full_participation": Contents(
         claims=(
             Claim(
                 "best-full",
-                "FedCOME has the best accuracy on MNIST, CIFAR-10 and CIFAR-100 with full "
-                "participation.",
-                claims.best_method("fedcome", "data.dataset", "mnist", "cifar10", "cifar100"),
+                "With all clients, FedCOME has the best accuracy on MNIST, CIFAR-10 and CIFAR-100.",
+                FULL,
+                claims.best("fedcome", "data.dataset"),
+                about={"data.dataset": ("mnist", "cifar10", "cifar100")},
             ),
             Claim(
                 "femnist-feddc",
-                "On FEMNIST, FedDC is ahead of all, FedCOME included.",
-                claims.best_method("feddc", "data.dataset", "femnist"),
+                "With all clients, FedDC is ahead of all on FEMNIST.",
+                FULL,
+                claims.best("feddc", "data.dataset"),
+                about={"data.dataset": ("femnist",)},
+            ),
+            Claim(
+                "femnist-comparable",
+                "With all clients, FedCOME is comparable to the best method on FEMNIST, FedDC: "
+                f"within {claims.MARGIN:g} points.",
+                FULL,
+                claims.comparable("fedcome", "feddc", "data.dataset"),
+                about={"data.dataset": ("femnist",)},
             ),
             Claim(
                 "sooner",
-                "FedCOME needs fewer rounds than FedAvg to the accuracy that FedAvg ends with.",
-                claims.sooner,
+                "With all clients, FedCOME needs fewer rounds than every baseline to the accuracy "
+                "that FedAvg ends with.",
+                CONVERGENCE,
+                claims.sooner("fedcome", BASELINES),
+                about={"data.dataset": ("mnist", "cifar10", "cifar100")},
+                unit="rounds",
+            ),
+            Claim(
+                "feddc-slow",
+                "FedDC converges slowly on CIFAR: it needs more rounds than FedCOME to the "
+                "accuracy that FedAvg ends with.",
+                CONVERGENCE,
+                claims.sooner("fedcome", ["feddc"]),
+                about={"data.dataset": ("cifar10", "cifar100")},
+                unit="rounds",
             ),
             Claim(
                 "no-conflict-left",
-                "After the consensus no two updates of a cohort are in conflict.",
+                "After the consensus no update of a cohort is in conflict with the step.",
+                "method, the consensus",
                 claims.no_conflict_left,
-                about_every_run=True,
+                "in every run",
+                unit="conflicts",
             ),
         ),
     ),
@@ -68,12 +110,32 @@ CONTENTS = {
             Claim(
                 "best-heterogeneous",
                 "FedCOME is best with 2 and with 3 classes per client.",
-                claims.best_method("fedcome", "data.partition.classes", 2, 3),
+                HETEROGENEITY,
+                claims.best("fedcome", "data.partition.classes"),
+                about={"data.partition.classes": (2, 3)},
             ),
             Claim(
                 "feddyn-4-classes",
                 "With 4 classes per client, FedDyn is best.",
-                claims.best_method("feddyn", "data.partition.classes", 4),
+                HETEROGENEITY,
+                claims.best("feddyn", "data.partition.classes"),
+                about={"data.partition.classes": (4,)},
+            ),
+            Claim(
+                "two-ahead",
+                "FedCOME and FedDyn are ahead of all others, whatever the classes per client.",
+                HETEROGENEITY,
+                claims.ahead(["fedcome", "feddyn"], REST, "data.partition.classes"),
+                about={"data.partition.classes": (2, 3, 4)},
+            ),
+            Claim(
+                "lead-grows",
+                "FedCOME's lead over FedDyn grows with heterogeneity, from 4 classes per client "
+                "to 2.",
+                HETEROGENEITY,
+                claims.lead_grows("fedcome", "feddyn", "data.partition.classes"),
+                "on average",
+                about={"data.partition.classes": (2, 4)},
             ),
         ),
     ),
@@ -81,20 +143,41 @@ CONTENTS = {
         claims=(
             Claim(
                 "sampler-gain",
-                "The similarity sampler improves every method at every share of participation.",
+                "The similarity sampler generally improves accuracy, over all methods and shares "
+                "of participation.",
+                PARTIAL,
                 claims.sampler_gain,
+                "on average",
+                about={"participation": SHARES},
             ),
             Claim(
                 "sampler-gain-shrinks",
-                "FedCOME gains most from the sampler when few clients take part.",
+                "FedCOME gains most from the sampler with few clients, at 10 and 20 %.",
+                PARTIAL,
                 claims.gain_shrinks,
+                "on average",
+                about={"participation": SHARES},
             ),
             Claim(
-                "best-partial",
-                "FedCOME with the sampler is best at every share of participation.",
-                claims.best_method(
-                    "fedcome", "participation", *claims.SHARES, sampler="similarity"
-                ),
+                "best-with-sampler",
+                "With the sampler, FedCOME is best at every share of participation.",
+                PARTIAL,
+                claims.best("fedcome", "participation"),
+                about={"participation": SHARES, "sampler.name": ("similarity",)},
+            ),
+            Claim(
+                "random-many",
+                "With random cohorts of 30 and 40 %, FedCOME is best.",
+                PARTIAL,
+                claims.best("fedcome", "participation"),
+                about={"participation": (0.3, 0.4), "sampler.name": ("random",)},
+            ),
+            Claim(
+                "random-few",
+                "With random cohorts of 10 and 20 %, FedDyn is best.",
+                PARTIAL,
+                claims.best("feddyn", "participation"),
+                about={"participation": (0.1, 0.2), "sampler.name": ("random",)},
             ),
         ),
     ),
@@ -102,10 +185,14 @@ CONTENTS = {
         claims=(
             Claim(
                 "stable",
-                "FedCOME is stable for α and μ of 0.5, 0.7 and 0.9: these cells of the table "
-                "differ no more than in the paper.",
+                "FedCOME is stable for α and μ of 0.5, 0.7 and 0.9: no two of these settings "
+                f"differ by more than {claims.MARGIN:g} points.",
+                SENSITIVITY,
                 claims.stable,
-                about_every_run=True,
+                about={
+                    "sampler.ema": claims.STABLE,
+                    "sampler.greedy_fraction": claims.STABLE,
+                },
             ),
         ),
         figures=usual_figures(figures.SENSITIVITY),
@@ -114,20 +201,45 @@ CONTENTS = {
         claims=(
             Claim(
                 "loss-ends-lower",
-                "With full participation every client's loss ends lower than it began.",
-                claims.falls(at_every_step=False),
-                about_every_run=True,
+                "With all clients, every client's loss ends lower than it began.",
+                CLIENT_LOSS,
+                claims.falls(at_every_step=False, participation=1.0),
+                "in every run",
+                unit="%",
             ),
             Claim(
                 "loss-never-rises",
-                "With full participation no client's loss rises in any round.",
-                claims.falls(at_every_step=True),
-                about_every_run=True,
+                "With all clients, no client's loss rises in any round, the first included.",
+                CLIENT_LOSS,
+                claims.falls(at_every_step=True, participation=1.0),
+                "in every run",
+                unit="%",
+            ),
+            Claim(
+                "partial-loss-ends-lower",
+                "With 20 % of the clients and the sampler, every client's loss ends lower than it "
+                "began.",
+                CLIENT_LOSS,
+                claims.falls(at_every_step=False, participation=0.2, sampler__name="similarity"),
+                "in every run",
+                unit="%",
+            ),
+            Claim(
+                "partial-loss-never-rises",
+                "With 20 % of the clients and the sampler, the losses of all clients keep falling: "
+                "none rises in any round.",
+                CLIENT_LOSS,
+                claims.falls(at_every_step=True, participation=0.2, sampler__name="similarity"),
+                "in every run",
+                unit="%",
             ),
             Claim(
                 "sampler-smooths",
                 "With 20 % of the clients, the sampler lets fewer losses rise than random cohorts.",
+                CLIENT_LOSS,
                 claims.smoother_with_sampler,
+                "on average",
+                unit="%",
             ),
         ),
         figures=usual_figures(figures.CLIENT_LOSS),
@@ -137,23 +249,31 @@ CONTENTS = {
             Claim(
                 "sharper",
                 "Client accuracies differ less under FedCOME than under FedFV.",
+                FAIRNESS,
                 claims.sharper,
+                about={"data.dataset": ("femnist", "cifar10")},
             ),
         ),
-        figures=usual_figures(figures.CLIENT_ACCURACY),
+        figures=usual_figures(figures.SORTED_ACCURACY, figures.CLIENT_ACCURACY),
         tables=(tables.accuracy_table, tables.fairness_table),
     ),
     "controls": Contents(
         claims=(
             Claim(
                 "not-only-longer",
-                "Control: FedCOME is ahead of FedAvg with a longer step, whatever the server rate.",
+                "FedCOME's gain is more than a longer step: it is ahead of FedAvg with a server "
+                "rate tuned on held-out examples.",
+                None,
                 claims.beats_longer_steps,
+                "on average",
             ),
             Claim(
                 "equal-length",
-                "Control: FedCOME cut to FedAvg's length is still ahead of FedAvg.",
+                "FedCOME's gain is more than a longer step: cut to FedAvg's length, it is still "
+                "ahead of FedAvg.",
+                None,
                 claims.beats_at_equal_length,
+                "on average",
             ),
         ),
     ),
@@ -168,7 +288,7 @@ def contents_of(grid: str) -> Contents:
 def check_claims(studies: Mapping[str, Study]) -> list[Finding]:
     """A finding for every claim, also for those whose grid has not been run."""
     return [
-        claims.check(claim, grid, studies.get(grid))
+        verdicts.check(claim, grid, studies.get(grid))
         for grid, contents in CONTENTS.items()
         for claim in contents.claims
     ]

@@ -8,7 +8,8 @@ from .study import Study
 
 def curves(study: Study, metric: str) -> pd.DataFrame:
     """One row for each panel, label and round: mean, std over seeds, number of seeds, method."""
-    rounds = scores.evaluated(study.finished) if _is_evaluation(metric) else study.finished
+    rounds = study.finished
+    rounds = scores.evaluated(rounds) if _is_evaluation(metric) else rounds[rounds["round"] > 0]
     columns = ["panel", "label", "method", "round", "mean", "std", "seeds"]
     if metric not in rounds or rounds[metric].isna().all():
         return pd.DataFrame(columns=columns)
@@ -21,7 +22,7 @@ def curves(study: Study, metric: str) -> pd.DataFrame:
     table = pd.DataFrame(
         {
             # A diverged seed makes the mean NaN, a gap in the curve: it must not vanish from it.
-            "mean": grouped.agg(lambda values: values.mean(skipna=False)),
+            "mean": grouped.mean().where(grouped.count() == grouped.size()),
             "std": grouped.std().fillna(0.0),
             "seeds": grouped.size(),
         }

@@ -27,19 +27,24 @@ MOST_CURVES = 12  # more in a panel cannot be told apart
 PHASES = {"sample": "#56b4e9", "train": "#0072b2", "aggregate": "#d55e00", "evaluate": "#b3b3b3"}
 RC: dict[Any, Any] = {
     "axes.axisbelow": True,
+    "axes.edgecolor": style.INK,
     "axes.grid": True,
+    "axes.labelcolor": style.INK,
     "axes.linewidth": 0.6,
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlesize": 8,
     "figure.dpi": 160,
     "font.size": 8,
-    "grid.color": "#dddddd",
+    "grid.color": style.FAINT,
     "grid.linewidth": 0.4,
     "legend.frameon": False,
     "lines.linewidth": 1.2,
     "lines.markersize": 4,
     "svg.hashsalt": "fedcome",  # the same figure is the same file
+    "text.color": style.INK,
+    "xtick.color": style.INK,
+    "ytick.color": style.INK,
 }
 
 
@@ -68,14 +73,26 @@ def draw(study: Study, plots: Iterable[Plot]) -> Iterator[Drawing]:
         for plot in plots:
             figure = plot.make(study)
             if figure is not None:
+                _settle(figure)
                 yield Drawing(f"{study.grid}_{plot.name}", plot.caption, figure, plot.metrics)
 
 
-def as_bytes(figure: Figure, kind: str) -> bytes:
-    """Without the date that matplotlib writes into an SVG: the same figure is the same file."""
+def _settle(figure: Figure) -> None:
+    """Lay the figure out once: it is written several times, and this is most of the work."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
+def as_bytes(figure: Figure, kind: str, *, for_page: bool = False) -> bytes:
+    """Without the date that matplotlib writes into an SVG: the same figure is the same file.
+
+    A page has a background and fonts of its own.
+    """
     buffer = io.BytesIO()
-    with mpl.rc_context(RC):
-        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else None)
+    settings = RC | {"svg.fonttype": "none" if for_page else "path"}
+    metadata = {"Date": None} if kind == "svg" else None
+    with mpl.rc_context(settings):
+        figure.savefig(buffer, format=kind, metadata=metadata, transparent=for_page)
     return buffer.getvalue()
 
 
@@ -139,7 +156,7 @@ def conflicts(study: Study) -> Figure | None:
             )
         axis.set_xlabel("round")
     axes[0].set_title("conflicting pairs: above before, at zero after the consensus")
-    axes[1].axhline(1.0, color="black", linewidth=0.8, linestyle=":")
+    axes[1].axhline(1.0, color=style.INK, linewidth=0.8, linestyle=":")
     axes[1].set_title("length of the server's step, FedAvg's = 1")
     _legend(figure, axes[0])
     return figure
@@ -168,7 +185,7 @@ def client_loss(study: Study) -> Figure | None:
         look = style.LOOKS.get(trial["method.name"], style.ANONYMOUS[0])
         rounds = losses.index
         axis.plot(rounds, losses, color=look.colour, alpha=0.25, linewidth=0.5, rasterized=True)
-        axis.plot(rounds, losses.mean(axis=1), color="black", linewidth=1.4)
+        axis.plot(rounds, losses.mean(axis=1), color=style.INK, linewidth=1.4)
         rises = 100 * scores.share_of_steps_up(losses)
         axis.set_title(f"{labels.join(keys, trial)}\n{rises:.1f} % of the steps go up")
     figure.supxlabel("round", fontsize=8)
@@ -177,39 +194,65 @@ def client_loss(study: Study) -> Figure | None:
 
 
 def accuracy_histograms(study: Study) -> Figure | None:
+    return _by_dataset_and_split(study, _histogram, "test accuracy of a client, %", "clients, %")
+
+
+def sorted_accuracies(study: Study) -> Figure | None:
+    """Clients from the worst served to the best: the flatter and the higher a line, the fairer."""
+    words = "clients, from worst to best, %", "test accuracy, %"
+    return _by_dataset_and_split(study, _sorted_lines, *words)
+
+
+def _by_dataset_and_split(
+    study: Study, draw_panel: Callable[[Axes, pd.DataFrame], None], across: str, up: str
+) -> Figure | None:
+    """A panel for each dataset and way to split its test examples."""
     if study.clients.empty:
         return None
     last = study.clients.groupby("run_id")["round"].transform("max") == study.clients["round"]
     final = study.clients[last].merge(scores.trials(study.finished), on="run_id")
-    panels = list(final.groupby(["data.dataset", "data.test_split"], dropna=False))
+    final = final.assign(accuracy=100 * final["test_accuracy"].astype(float))
+    keys = ["data.dataset", "data.test_split"]
+    panels = sorted(final.groupby(keys, dropna=False), key=lambda own: _in_order(keys, own[0]))
     figure, axes = _subplots(len(panels), height=2.4)
     for axis, ((dataset, split), panel) in zip(axes, panels, strict=True):
-        _histogram(axis, panel)
+        draw_panel(axis, panel)
         words = [labels.value("data.dataset", dataset), labels.value("data.test_split", split)]
         axis.set_title(", ".join(filter(None, words)))
-        axis.set_xlabel("test accuracy of a client, %")
-    axes[0].set_ylabel("share of clients, %")
+    figure.supxlabel(across, fontsize=8)
+    axes[0].set_ylabel(up)
+    _legend(figure, axes[0])
     return figure
 
 
 def _histogram(axis: Axes, panel: pd.DataFrame) -> None:
-    low = np.floor(panel["test_accuracy"].min() * 20) * 5
-    bins = list(np.linspace(low, 100, 16))
-    lines = []
-    for method, own in sorted(panel.groupby("method.name"), key=_by_method):
-        look = style.LOOKS.get(str(method), style.ANONYMOUS[0])
-        values = 100 * own["test_accuracy"].to_numpy(np.float64)
+    bins = list(np.linspace(np.floor(panel["accuracy"].min() / 5) * 5, 100, 16))
+    for method, own, look in _methods(panel):
+        values = own["accuracy"].to_numpy(np.float64)
         weights = np.full(len(values), 100 / len(values))
         axis.hist(values, bins, weights=weights, color=look.colour, alpha=0.3)
         axis.hist(values, bins, weights=weights, color=look.colour, histtype="step", linewidth=1.4)
-        index = scores.fairness_indices(values)
-        lines.append(
-            f"{labels.value('method.name', method)}: std {index['std']:.1f}, "
-            f"worst 10 % {index['worst 10 %']:.1f}, "
-            f"Jain {index['Jain']:.3f}, Gini {index['Gini']:.3f}"
-        )
-        axis.plot([], [], color=look.colour, label=lines[-1])
-    axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.24), fontsize=7)
+        axis.plot([], [], color=look.colour, label=method)
+
+
+def _sorted_lines(axis: Axes, panel: pd.DataFrame) -> None:
+    """A thin line for each seed and a bold one for their mean, client by client in rank."""
+    for method, own, look in _methods(panel):
+        by_seed = [np.sort(seed.to_numpy()) for _, seed in own.groupby("run_id")["accuracy"]]
+        places = np.linspace(0, 100, 101)
+        lines = [np.interp(places, np.linspace(0, 100, len(seed)), seed) for seed in by_seed]
+        for line in lines:
+            axis.plot(places, line, color=look.colour, linewidth=0.5, alpha=0.5)
+        mean = np.mean(lines, axis=0)
+        axis.plot(places, mean, color=look.colour, linestyle=look.line, linewidth=1.8, label=method)
+
+
+def _methods(panel: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, style.Look]]:
+    groups = list(panel.groupby("method.name"))
+    groups.sort(key=lambda own: labels.order("method.name", own[0]))
+    looks = style.looks({str(method): str(method) for method, _ in groups})
+    for method, own in groups:
+        yield labels.value("method.name", method), own, looks[str(method)]
 
 
 def sensitivity(study: Study) -> Figure | None:
@@ -324,6 +367,12 @@ CLIENT_ACCURACY = Plot(
     accuracy_histograms,
     "Distribution of the clients' test accuracy after the last round, all seeds.",
 )
+SORTED_ACCURACY = Plot(
+    "sorted_accuracy",
+    sorted_accuracies,
+    "Test accuracy of every client after the last round, clients sorted from the worst served to "
+    "the best: a thin line for each seed, a bold one for their mean. Flat is fair, high is good.",
+)
 CONFLICTS = Plot(
     "conflicts",
     conflicts,
@@ -428,5 +477,5 @@ def _groups(table: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     ]
 
 
-def _by_method(pair: tuple[Any, Any]) -> Any:
-    return labels.order("method.name", pair[0])
+def _in_order(settings: Iterable[str], values: Iterable[Any]) -> list[Any]:
+    return [labels.order(name, raw) for name, raw in zip(settings, values, strict=True)]

@@ -34,8 +34,10 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "data.dataset": partial(_label, datasets.REGISTRY),
     "data.partition.classes": lambda value: f"{value:g} classes",
     "data.num_clients": lambda value: f"{value:,.0f} clients",
+    "data.validation": lambda value: f"{100 * value:g} % held out",
     "data.test_split": lambda value: value.replace("_", " "),
     "participation": lambda value: f"{100 * value:g} %",
+    "sampler.ema": lambda value: f"α = {value:g}",
     "sampler.greedy_fraction": lambda value: f"μ = {value:g}",
 }
 

@@ -8,14 +8,18 @@ from typing import NamedTuple
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
+from fedcome_ray import metrics
 from fedcome_ray.errors import UserError
 from fedcome_ray.trials.provenance import provenance
 
-from . import claims, figures, render, report, results, scores, tables
+from . import claims, figures, found, render, report, results, scores, tables, wins
+from .charts import CHARTED
 from .contents import check_claims, contents_of
-from .report import Section
+from .papers import papers_own_table
+from .report import Page, Section
 from .study import LAYOUTS, Study, open_study
 from .tables import Table, TextTable
+from .wins import WinTable
 
 WRITERS = {"md": render.markdown, "csv": render.csv, "tex": render.latex}
 
@@ -43,7 +47,7 @@ def publish(client: MlflowClient, request: Request, *, log: bool) -> Iterator[st
                 raise
             yield f"{grid}: left out; {error}"
             continue
-        section = _section(study, request.at)
+        section = section_of(study, request.at)
         files = [*_write_section_tables(section, request), *_write_figures(section, request.output)]
         sections.append((section, files))
         yield f"{grid}: {tables.caption_of(study)}"
@@ -61,16 +65,15 @@ def _in_order(item: tuple[str, str]) -> tuple[int, str]:
     return list(LAYOUTS).index(item[0]) if item[0] in LAYOUTS else len(LAYOUTS), item[0]
 
 
-def _section(study: Study, at: str) -> Section:
+def section_of(study: Study, at: str) -> Section:
     contents = contents_of(study.grid)
+    makers = [*contents.tables, tables.aside_table]
     drawings = list(figures.draw(study, contents.figures))
-    shown = {*report.CHARTED, *(metric for drawing in drawings for metric in drawing.metrics)}
-    return Section(
-        study,
-        [table for make in contents.tables if (table := make(study, at)) is not None],
-        drawings,
-        tables.other_metrics_table(study, shown),
-    )
+    shown = {*CHARTED, *(metric for drawing in drawings for metric in drawing.metrics)}
+    shown.add(metrics.ACCURACY_TAIL)  # in the table
+    made = [table for make in makers if (table := make(study, at)) is not None]
+    paper = next((papers_own_table(study, own) for own in made if isinstance(own, Table)), None)
+    return Section(study, made, drawings, tables.other_metrics_table(study, shown), paper)
 
 
 def _write_tables(found: Sequence[Table | TextTable], request: Request) -> list[Path]:
@@ -102,28 +105,48 @@ def _write_figures(section: Section, output: Path) -> list[Path]:
 
 
 def _write_claims_and_report(sections: Sequence[Section], request: Request) -> list[Path]:
-    """With `all`, a grid that the store does not hold is said to be missing."""
-    studies = {section.study.grid: section.study for section in sections}
-    findings = check_claims(studies)
-    missing = [grid for grid in LAYOUTS if grid not in studies]
-    general: list[Table | TextTable] = []
-    if request.name == "all":
-        general = [
-            tables.datasets_table(studies.values()),
-            tables.search_space_table(studies.get("search")),
-        ]
-    else:
-        findings = [finding for finding in findings if finding.grid in studies]
-        missing = []
-    files = _write_tables([*general, claims.as_table(findings)], request)
+    page = page_of(sections, _origin(sections, request), is_all=request.name == "all")
+    shared = [*page.summary, *page.general, claims.as_table(page.findings)]
+    files = _write_tables(shared, request)
+    if "md" in request.formats:
+        files.append(request.output / "found.md")
+        files[-1].write_text(found.markdown(page.found), encoding="utf-8")
     if "csv" in request.formats:
         files.append(request.output / "tables" / "comparisons.csv")
-        claims.comparisons(findings).to_csv(files[-1], index=False)
+        claims.comparisons(page.findings).to_csv(files[-1], index=False)
     if "html" in request.formats:
         name = "report" if request.name == "all" else request.name
         files.append(request.output / f"{name}.html")
-        report.write(files[-1], sections, general, findings, _origin(sections, request), missing)
+        report.write(files[-1], page)
     return files
+
+
+def page_of(sections: Sequence[Section], origin: Mapping[str, str], *, is_all: bool) -> Page:
+    """With all grids, one that the store does not hold is said to be missing."""
+    studies = {section.study.grid: section.study for section in sections}
+    findings = check_claims(studies)
+    if not is_all:
+        findings = [finding for finding in findings if finding.grid in studies]
+    groups = found.what_we_found(studies.values(), findings)
+    if not is_all:
+        return Page(sections, groups, [], [], findings, origin, [])
+    general = [
+        tables.datasets_table(studies.values()),
+        tables.search_space_table(studies.get("search")),
+    ]
+    missing = [grid for grid in LAYOUTS if grid not in studies]
+    return Page(sections, groups, _summary(sections), general, findings, origin, missing)
+
+
+def _summary(sections: Sequence[Section]) -> list[TextTable]:
+    """What the grids that compare methods say together."""
+    contests = [
+        section.study
+        for section in sections
+        if any(isinstance(table, WinTable) for table in section.tables)
+    ]
+    table = wins.win_table(contests, "wins", "Who beats whom, over all grids")
+    return [table] if table and len(contests) > 1 else []
 
 
 def _origin(sections: Sequence[Section], request: Request) -> dict[str, str]:

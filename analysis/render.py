@@ -1,11 +1,13 @@
 """Tables as Markdown, CSV, LaTeX and HTML.
 
-Every column of a table is written as up to three: ours, the paper's, the difference. The best of a
-column's rivals is bold, the runner-up underlined; `[2]` marks a mean over fewer seeds than others.
+Every column of a table is written as up to four: ours, the tail of ours, the paper's, the
+difference. The best of a column's rivals is bold, the runner-up underlined; `[2]` marks a mean over
+fewer seeds than others, `(10 rounds)` trials of another length.
 """
 
 import html
 import math
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +17,9 @@ from fedcome_ray.methods import PAPER
 
 from . import labels
 from .tables import Table, TextTable
+from .wins import WinTable
+
+TAG = re.compile("<[^>]*>")
 
 
 class Style(NamedTuple):
@@ -40,9 +45,14 @@ def _latex_escape(text: str) -> str:
     return "".join(words.get(sign, sign) for sign in text)
 
 
+def _html_escape(text: str) -> str:
+    """A deviation may stand under its mean where a page is narrow, but is not torn apart."""
+    return html.escape(text.replace("± ", "±\u00a0"))
+
+
 MARKDOWN = Style(lambda text: text.replace("|", r"\|"), "**{}**", "<u>{}</u>")
 LATEX = Style(_latex_escape, r"\textbf{{{}}}", r"\underline{{{}}}")
-HTML = Style(html.escape, "<b>{}</b>", "<u>{}</u>")
+HTML = Style(_html_escape, "<b>{}</b>", "<u>{}</u>")
 
 
 def markdown(table: Table | TextTable) -> str:
@@ -82,28 +92,58 @@ def latex(table: Table | TextTable) -> str:
 
 def csv(table: Table | TextTable) -> str:
     """The cells as they are, for programs."""
+    if isinstance(table, WinTable):
+        return table.counts.to_csv(index=False, lineterminator="\n")
     if isinstance(table, TextTable):
         return table.texts.to_csv(index=False, lineterminator="\n")
-    return table.cells.drop(columns="more_is_better").to_csv(index=False, lineterminator="\n")
+    hidden = ["more_is_better", "is_papers", "length"]
+    return table.cells.drop(columns=hidden).to_csv(index=False, lineterminator="\n")
 
 
 def html_table(table: Table | TextTable) -> str:
     sheet = lay_out(table, HTML)
-
-    def row(cells: list[str], first: str) -> str:
-        tags = [first if i < sheet.num_labels else "td" for i in range(len(cells))]
-        return (
-            "<tr>" + "".join(f"<{t}>{c}</{t}>" for t, c in zip(tags, cells, strict=True)) + "</tr>"
-        )
-
+    shares = _shares(table)
     words, numbers = sheet.header[: sheet.num_labels], sheet.header[sheet.num_labels :]
     head = "".join(f'<th scope="col" class="words">{cell}</th>' for cell in words)
     head += "".join(f'<th scope="col">{cell}</th>' for cell in numbers)
-    body = "".join(
-        f"<tbody>{''.join(row(cells, 'th') for cells in block)}</tbody>" for block in sheet.blocks
-    )
+    body = "".join(_html_block(block, sheet.num_labels, shares) for block in sheet.blocks)
     caption = f"<caption>{html.escape(table.caption)}</caption>"
-    return f"<table>{caption}<thead><tr>{head}</tr></thead>{body}</table>"
+    width = f'style="--letters: {_letters(sheet)}"'
+    return f"<table {width}>{caption}<thead><tr>{head}</tr></thead>{body}</table>"
+
+
+def _html_block(rows: list[list[str]], num_labels: int, shares: list[list[float]]) -> str:
+    lines = []
+    for place, row in enumerate(rows):
+        line = "".join(f'<th scope="row">{cell}</th>' for cell in row[:num_labels])
+        for column, cell in enumerate(row[num_labels:]):
+            share = shares[place][column] if shares else math.nan
+            shade = "" if math.isnan(share) else f' class="share" style="--share: {share:.2f}"'
+            line += f"<td{shade}>{cell}</td>"
+        lines.append(f"<tr>{line}</tr>")
+    return f"<tbody>{''.join(lines)}</tbody>"
+
+
+def _shares(table: Table | TextTable) -> list[list[float]]:
+    """How deep the cells of a table of wins are coloured, empty for other tables."""
+    if not isinstance(table, WinTable):
+        return []
+    shares = table.counts.pivot(index="method", columns="other", values="share")
+    rows, columns = table.texts.iloc[:, 0], table.texts.columns[1:]
+    return [list(row) for row in shares.reindex(index=rows, columns=columns).to_numpy(float)]
+
+
+def _letters(sheet: Sheet) -> int:
+    """How narrow the table can be, in letters: the longest words of its columns side by side.
+
+    Printing takes letters small enough for all columns.
+    """
+    rows = [sheet.header, *(row for block in sheet.blocks for row in block)]
+    return sum(max(map(_longest_word, column)) + 1 for column in zip(*rows, strict=True))
+
+
+def _longest_word(cell: str) -> int:
+    return max(map(len, html.unescape(TAG.sub("", cell)).split(" ")))
 
 
 def lay_out(table: Table | TextTable, style: Style) -> Sheet:
@@ -113,7 +153,7 @@ def lay_out(table: Table | TextTable, style: Style) -> Sheet:
         return Sheet([style.escape(str(name)) for name in table.texts], 1, [rows])
     cells, seeds = table.cells, table.cells["seeds"].max()
     header = [style.escape(labels.name(setting)) for setting in table.rows]
-    columns = list(dict.fromkeys(cells[table.column]))
+    columns = _run_first(cells, table.column)
     parts = {column: _parts(cells[cells[table.column] == column]) for column in columns}
     for column in columns:
         header.append(style.escape(labels.value(table.column, column)))
@@ -130,9 +170,15 @@ def lay_out(table: Table | TextTable, style: Style) -> Sheet:
     return Sheet(header, len(table.rows), [blocks[key] for key in sorted(blocks)])
 
 
+def _run_first(cells: pd.DataFrame, column: str) -> list[Any]:
+    """The columns of a table; those in which nothing was run stand behind."""
+    ran = set(cells.loc[cells["state"] != "not run", column])
+    return sorted(dict.fromkeys(cells[column]), key=lambda value: value not in ran)
+
+
 def _parts(column: pd.DataFrame) -> list[str]:
     """What stands beside our number, where there is any of it in the column."""
-    names = {"paper": "paper", "difference": "Δ"}
+    names = {"tail": "tail", "paper": "paper", "difference": "Δ"}
     return [text for name, text in names.items() if column[name].notna().any()]
 
 
@@ -142,8 +188,10 @@ def _cell(
     if cell is None:
         return ["not run", *[""] * len(parts)]
     texts = [_ours(cell, seeds, digits, style)]
+    if "tail" in parts:
+        texts.append(style.escape(plus_minus(cell["tail"], cell["tail_std"], digits)))
     if "paper" in parts:
-        texts.append(style.escape(_plus_minus(cell["paper"], cell["paper_std"], digits)))
+        texts.append(style.escape(plus_minus(cell["paper"], cell["paper_std"], digits)))
     if "Δ" in parts:
         signed = f"{cell['difference']:+.{digits}f}".replace("-", "−")
         texts.append("" if pd.isna(cell["difference"]) else style.escape(signed))
@@ -155,13 +203,14 @@ def _ours(cell: "pd.Series[Any]", seeds: int, digits: int, style: Style) -> str:
         return str(cell["state"])
     if pd.isna(cell["mean"]):
         return "NaN"
-    text = style.escape(_plus_minus(cell["mean"], cell["std"], digits))
+    text = style.escape(plus_minus(cell["mean"], cell["std"], digits))
     if cell["rank"] <= 2:
         text = (style.bold if cell["rank"] == 1 else style.underline).format(text)
-    return text + (f" [{cell['seeds']}]" if cell["seeds"] < seeds else "")
+    few = f" [{cell['seeds']}]" if cell["seeds"] < seeds else ""
+    return text + few + (f" ({cell['length']})" if cell["length"] else "")
 
 
-def _plus_minus(mean: float, std: float, digits: int) -> str:
+def plus_minus(mean: float, std: float, digits: int) -> str:
     if math.isnan(mean):
         return ""
     return f"{mean:.{digits}f}" + ("" if math.isnan(std) else f" ± {std:.{digits}f}")

@@ -3,35 +3,43 @@
 import base64
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from fedcome_ray import metrics
-
-from . import figures, render, scores, style
-from .claims import Finding, Part
-from .curves import curves
+from . import claims, render, scores, svg
+from .charts import charts
 from .figures import Drawing
+from .found import Group
+from .profiles import scopes
 from .study import Study
 from .tables import Table, TextTable, caption_of
+from .verdicts import Finding, Part
 
-MOST_POINTS = 150  # of a curve in a chart: more cannot be seen
-LARGEST_SVG = 400_000  # bytes; a figure with more is embedded as PNG
-CHARTED = {
-    metrics.ACCURACY: "test accuracy",
-    metrics.WORST_DECILE: "accuracy of the worst 10 % of clients",
-    metrics.CLIENT_STD: "standard deviation of client accuracy",
-    metrics.LOSS: "test loss",
-    metrics.OPPOSED: "clients opposed to the step",
-    metrics.CONFLICTS_BEFORE: "conflicting pairs before the consensus",
-    metrics.STEP_RATIO: "length of the step, FedAvg's = 1",
+BADGES = {  # how a verdict looks
+    "reproduced": "yes",
+    "holds here": "yes",
+    "leans for": "yes lean",
+    "open": "open",
+    "leans against": "no lean",
+    "fails here": "no",
+    "not reproduced": "no",
+    "not judged": "none",
 }
-BADGES = {"reproduced": "yes", "not reproduced": "no", "not enough runs": "open"}
+TRIAL_COLUMNS = {  # of the list of trials, and what it calls them
+    "run_id": "run",
+    "grid": "grid",
+    "method.name": "method",
+    "seed": "seed",
+    "status": "status",
+    "trial_key": "key",
+    "launch": "launch",
+    "commit": "commit",
+    "dirty": "with changes",
+}
 
 
 class Section(NamedTuple):
@@ -41,19 +49,22 @@ class Section(NamedTuple):
     tables: Sequence[Table | TextTable]
     drawings: Sequence[Drawing]
     other_metrics: TextTable | None
+    paper: TextTable | None  # the paper's own, where it is not beside ours
 
 
-def write(
-    path: Path,
-    sections: Sequence[Section],
-    general: Sequence[Table | TextTable],
-    findings: Sequence[Finding],
-    origin: Mapping[str, str],
-    missing: Sequence[str],
-) -> None:
-    """`general` are tables that belong to no single grid, `origin` says what was read and how,
-    `missing` are grids of the project that have not been run.
-    """
+class Page(NamedTuple):
+    """What the report shows."""
+
+    sections: Sequence[Section]
+    found: Sequence[Group]  # the first page
+    summary: Sequence[Table | TextTable]  # tables of the first page
+    general: Sequence[Table | TextTable]  # tables that belong to no single grid
+    findings: Sequence[Finding]
+    origin: Mapping[str, str]  # what was read and how
+    missing: Sequence[str]  # grids of the project that have not been run
+
+
+def write(path: Path, page: Page) -> None:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,
@@ -61,100 +72,84 @@ def write(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    charts = {section.study.grid: chart(section.study) for section in sections}
+    drawn = charts(section.study for section in page.sections)
+    trials = _trials([section.study for section in page.sections])
     text = environment.get_template("report.html").render(
-        sections=[_section(section, charts[section.study.grid]) for section in sections],
-        general=[_table(table) for table in general],
-        findings=findings,
-        verdicts={verdict: _count(findings, verdict) for verdict in BADGES},
+        sections=[_section(section, drawn["grids"]) for section in page.sections],
+        summary=[_table(table) for table in page.summary],
+        general=[_table(table) for table in page.general],
+        scopes=scopes(section.study for section in page.sections),
+        found=page.found,
+        findings=page.findings,
+        claims=_csv_link("claims", render.csv(claims.as_table(page.findings))),
+        comparisons=_csv_link("comparisons", claims.comparisons(page.findings).to_csv(index=False)),
+        verdicts=_verdicts(page.findings),
         badges=BADGES,
-        missing=missing,
-        trials=[trial for section in sections for trial in _trials(section.study)],
-        origin=origin,
-        charts=json.dumps(charts, allow_nan=False).replace("</", "<\\/"),
+        missing=page.missing,
+        num_trials=len(trials["rows"]),
+        trials=_json(trials),
+        origin=page.origin,
+        charts=_json(drawn),
         number=_number,
         interval=_interval,
     )
     path.write_text(text, encoding="utf-8")
 
 
-def chart(study: Study) -> dict[str, Any]:
-    """The curves of a study for the script of the page: metric -> panel -> curves."""
-    tables = {metric: curves(study, metric) for metric in CHARTED}
-    return {
-        CHARTED[metric]: {
-            str(panel) or "all": _chart_panel(own)
-            for panel, own in table.groupby("panel", sort=False)
-        }
-        for metric, table in tables.items()
-        if not table.empty
-    }
-
-
-def _chart_panel(panel: pd.DataFrame) -> list[dict[str, Any]]:
-    looks = style.looks(dict(zip(panel["label"], panel["method"], strict=True)))
-    return [
-        {
-            "label": label,
-            "colour": looks[str(label)].colour,
-            "dash": " ".join(str(2 * length) for length in looks[str(label)].dash),
-            "width": looks[str(label)].width,
-            "seeds": int(own["seeds"].max()),
-            **_points(own),
-        }
-        for label, own in panel.groupby("label", sort=False)
-    ]
-
-
-def _points(own: pd.DataFrame) -> dict[str, list[Any]]:
-    chosen = np.unique(np.linspace(0, len(own) - 1, MOST_POINTS).round().astype(int))
-    own = own.iloc[chosen]
-    return {
-        "x": [int(number) for number in own["round"]],
-        "mean": [_finite(value) for value in own["mean"]],
-        "std": [_finite(value) for value in own["std"]],
-    }
-
-
-def _finite(value: float) -> float | None:
-    return round(float(value), 5) if math.isfinite(value) else None
-
-
-def _section(section: Section, has_chart: Any) -> dict[str, Any]:
+def _section(section: Section, drawn: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "grid": section.study.grid,
         "title": section.study.layout.title,
         "profile": section.study.profile,
         "caption": caption_of(section.study),
         "tables": [_table(table) for table in section.tables],
-        "drawings": [
-            {"caption": d.caption, "source": _data_uri(d), "name": d.name} for d in section.drawings
-        ],
-        "has_chart": bool(has_chart),
+        "drawings": [_drawing(drawing) for drawing in section.drawings],
+        "has_chart": section.study.grid in drawn,
         "other_metrics": section.other_metrics and _table(section.other_metrics),
+        "paper": section.paper and _table(section.paper),
     }
 
 
-def _table(table: Table | TextTable) -> dict[str, str]:
-    return {"title": table.title, "html": render.html_table(table)}
+def _drawing(drawing: Drawing) -> dict[str, str]:
+    return {
+        "name": drawing.name,
+        "caption": drawing.caption,
+        "svg": svg.inline(drawing.figure, drawing.name, drawing.caption),
+        "size": svg.size_of(drawing.figure),
+    }
 
 
-def _data_uri(drawing: Drawing) -> str:
-    mime, image = "svg+xml", figures.as_bytes(drawing.figure, "svg")
-    if len(image) > LARGEST_SVG:
-        mime, image = "png", figures.as_bytes(drawing.figure, "png")
-    return f"data:image/{mime};base64,{base64.b64encode(image).decode()}"
+def _table(table: Table | TextTable) -> dict[str, Any]:
+    return {
+        "title": table.title,
+        "html": render.html_table(table),
+        "csv": _csv_link(table.name, render.csv(table)),
+    }
 
 
-def _trials(study: Study) -> list[dict[Any, Any]]:
-    columns = ["grid", "trial_key", "run_id", "status", "seed", "launch", "commit", "dirty"]
-    columns += ["versions", "machine", "experiment_id", "method.name"]
-    rows = scores.trials(study.frame)[columns].rename(columns={"method.name": "method"})
-    return [dict(zip(rows, values, strict=True)) for values in rows.to_numpy()]
+def _csv_link(name: str, text: str) -> dict[str, str]:
+    """A download that is part of the page: it needs no server."""
+    content = base64.b64encode(text.encode()).decode()
+    return {"name": f"{name}.csv", "address": f"data:text/csv;charset=utf-8;base64,{content}"}
 
 
-def _count(findings: Sequence[Finding], verdict: str) -> int:
-    return sum(finding.verdict == verdict for finding in findings)
+def _trials(studies: Sequence[Study]) -> dict[str, Any]:
+    """Of all grids; the page's script makes a table of it, once it is asked for."""
+    whole = [part for study in studies for part in (study.frame, study.aside) if len(part)]
+    frames = [scores.trials(part)[[*TRIAL_COLUMNS]] for part in whole]
+    rows = [list(map(str, row)) for frame in frames for row in frame.to_numpy()]
+    return {"columns": list(TRIAL_COLUMNS.values()), "rows": rows}
+
+
+def _json(content: Any) -> str:
+    """As text within a script element, which `</` would end."""
+    return json.dumps(content, allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
+
+
+def _verdicts(findings: Sequence[Finding]) -> dict[str, int]:
+    """How often each was found, the best first."""
+    counts = Counter[str](finding.verdict for finding in findings)
+    return {verdict: counts[verdict] for verdict in BADGES if verdict in counts}
 
 
 def _interval(part: Part) -> str:

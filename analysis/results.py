@@ -10,9 +10,11 @@ import json
 import logging
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import pandas as pd
 from mlflow import MlflowClient
@@ -23,6 +25,7 @@ from fedcome_ray import metrics
 from fedcome_ray.errors import UserError, did_you_mean
 from fedcome_ray.experiments.grid import PROFILES, grid_names
 from fedcome_ray.tracking.store import check_uri
+from fedcome_ray.trials.folder import ROUNDS, read_rounds
 
 TRIAL_COLUMNS = [
     "run_id",
@@ -38,6 +41,8 @@ TRIAL_COLUMNS = [
     "versions",
     "arithmetic",
 ]
+DESCRIPTIONS = ["setting", "changes"]
+"""What `study.select` says about each trial: how it differs from others, and from its profile."""
 NEEDED_METRICS = [metrics.ACCURACY, metrics.SECONDS_ROUND, metrics.SECONDS_EVALUATE]
 NO_ROWS = pd.DataFrame({"run_id": []})
 
@@ -95,18 +100,27 @@ def load(client: MlflowClient, experiment_id: str) -> pd.DataFrame:
     # The newest run of a trial counts, should a store have been filled twice. Profiles may share a
     # trial, and each has its own run of it.
     newest = {_identity(run): run for run in reversed(runs)}
-    frame = pd.concat([_trial_rows(client, run) for run in newest.values()], ignore_index=True)
+    trials = pd.DataFrame([_trial(run) for run in newest.values()])
+    rounds = pd.DataFrame(
+        [
+            {"run_id": run.info.run_id, "round": number, **found}
+            for run in newest.values()
+            for number, found in _history(client, run).items()
+        ]
+    )
     # If no trial got as far as a round, there is no column; NaN says the same.
-    return frame.reindex(columns=frame.columns.union(NEEDED_METRICS, sort=False))
+    needed = pd.Index(["run_id", "round", *NEEDED_METRICS])
+    rounds = rounds.reindex(columns=rounds.columns.union(needed, sort=False))
+    return rounds.merge(trials, how="right", on="run_id")
 
 
 def load_artifacts(client: MlflowClient, frame: pd.DataFrame, name: str) -> pd.DataFrame:
     """A table that trials keep as an artifact, with each row's `run_id`; empty if none has it."""
     tables = []
     for run_id in frame["run_id"].unique():
-        table = _read_artifact(client, run_id, name)
-        if table is not None:
-            tables.append(table.assign(run_id=run_id))
+        with _artifact(client, client.get_run(run_id), name) as path:
+            if path is not None:
+                tables.append(pd.read_parquet(path).assign(run_id=run_id))
     return pd.concat(tables, ignore_index=True) if tables else NO_ROWS
 
 
@@ -142,7 +156,8 @@ def _kind(kind: str) -> str:
     return f"tags.`fedcome.kind` = '{kind}'"
 
 
-def _trial_rows(client: MlflowClient, run: Run) -> pd.DataFrame:
+def _trial(run: Run) -> dict[str, Any]:
+    """Its identity and its settings."""
     tags = run.data.tags
     identity = {name: tags.get(f"fedcome.{name}", "") for name in TRIAL_COLUMNS} | {
         "run_id": run.info.run_id,
@@ -151,19 +166,45 @@ def _trial_rows(client: MlflowClient, run: Run) -> pd.DataFrame:
         "versions": _versions(tags),
         "arithmetic": json.dumps(_prefixed(tags, "fedcome.arithmetic.")),
     }
-    settings = {name: _parse(text) for name, text in run.data.params.items()}
-    history = pd.DataFrame(
-        {
-            name: pd.Series(
-                {m.step: m.value for m in client.get_metric_history(run.info.run_id, name)}
-            )
-            for name in run.data.metrics
-        }
-    )
-    rounds = history.rename_axis("round").reset_index()
-    if rounds.empty:
-        rounds = pd.DataFrame({"round": [None]}, dtype="float")
-    return rounds.assign(**identity, **settings)
+    return {**identity, **{name: parse(text) for name, text in run.data.params.items()}}
+
+
+def _history(client: MlflowClient, run: Run) -> dict[int, dict[str, float]]:
+    """The metrics of each round.
+
+    A finished trial has them in one file; asking MLflow for one metric after the other takes
+    minutes for a thousand trials. What is under way may have a file of an earlier launch.
+    """
+    if run.info.status == "FINISHED":
+        with _artifact(client, run, ROUNDS) as path:
+            if path is not None:
+                return {
+                    one.number: {**one.metrics, **one.seconds} for one in read_rounds(path.parent)
+                }
+    rounds: dict[int, dict[str, float]] = {}
+    for name in run.data.metrics:
+        for point in client.get_metric_history(run.info.run_id, name):
+            rounds.setdefault(point.step, {})[name] = point.value
+    return rounds
+
+
+@contextmanager
+def _artifact(client: MlflowClient, run: Run, name: str) -> Iterator[Path | None]:
+    """A file of a run, None if it has none; one on this machine is read where it is."""
+    location = urlsplit(run.info.artifact_uri)
+    if location.scheme in {"", "file"}:
+        local = Path(unquote(location.path)) / name
+        yield local if local.exists() else None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield _download(client, run.info.run_id, name, folder)
+
+
+def _download(client: MlflowClient, run_id: str, name: str, folder: str) -> Path | None:
+    try:
+        return Path(client.download_artifacts(run_id, name, folder))
+    except (MlflowException, OSError):  # stores differ in how they say that there is none
+        return None
 
 
 def _identity(run: Run) -> tuple[str, str]:
@@ -180,19 +221,10 @@ def _prefixed(tags: Mapping[str, str], prefix: str) -> dict[str, str]:
     return {n.removeprefix(prefix): v for n, v in sorted(tags.items()) if n.startswith(prefix)}
 
 
-def _parse(text: str) -> Any:
+def parse(text: str) -> Any:
     """A parameter as the value it was before MLflow made it a string; lists stay text."""
     try:
         value = json.loads(text)
     except ValueError:
         return {"None": None, "True": True, "False": False}.get(text, text)
     return value if isinstance(value, int | float) else text
-
-
-def _read_artifact(client: MlflowClient, run_id: str, name: str) -> pd.DataFrame | None:
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            path = client.download_artifacts(run_id, name, folder)
-        except (MlflowException, OSError):  # stores differ in how they say that there is none
-            return None
-        return pd.read_parquet(path)

@@ -8,7 +8,7 @@ import pandas as pd
 
 from fedcome_ray import metrics
 
-from .results import TRIAL_COLUMNS
+from .results import DESCRIPTIONS, TRIAL_COLUMNS
 
 FAIRNESS = {  # measure -> is more of it better
     "mean": True,
@@ -32,8 +32,8 @@ class Measure(NamedTuple):
 
 def settings(frame: pd.DataFrame) -> list[str]:
     """The columns that say how a trial was configured."""
-    names = [str(name) for name in frame]
-    return [n for n in names if "/" not in n and n != "round" and n not in TRIAL_COLUMNS]
+    others = {"round", *TRIAL_COLUMNS, *DESCRIPTIONS}
+    return [name for name in map(str, frame) if "/" not in name and name not in others]
 
 
 def recorded(frame: pd.DataFrame) -> list[str]:
@@ -42,8 +42,9 @@ def recorded(frame: pd.DataFrame) -> list[str]:
 
 
 def trials(frame: pd.DataFrame) -> pd.DataFrame:
-    """One row for each trial: its identity and its settings."""
-    return frame.drop_duplicates("run_id")[[*TRIAL_COLUMNS, *settings(frame)]]
+    """One row for each trial: its identity, its settings and what they mean."""
+    known = [name for name in DESCRIPTIONS if name in frame]
+    return frame.drop_duplicates("run_id")[[*TRIAL_COLUMNS, *known, *settings(frame)]]
 
 
 def score(frame: pd.DataFrame, measure: Measure) -> pd.DataFrame:
@@ -63,16 +64,19 @@ def best(frame: pd.DataFrame) -> "pd.Series[float]":
     return _accuracy(frame).groupby("run_id").max()
 
 
-def last10(frame: pd.DataFrame) -> "pd.Series[float]":
-    """NaN if one of the ten is: a trial that diverged does not become better by it."""
-    final = _accuracy(frame).groupby("run_id").tail(10)
-    return final.groupby("run_id").agg(lambda values: values.mean(skipna=False))
+def tail(frame: pd.DataFrame) -> "pd.Series[float]":
+    """Over the evaluations of the last tenth of the rounds, at least the last one.
+
+    NaN if one of them is: a trial that diverged does not become better by it.
+    """
+    final = _accuracy(frame[10 * frame["round"] > 9 * frame["rounds"]]).groupby("run_id")
+    return final.mean().where(final.count() == final.size())
 
 
 ACCURACY = {
     "last": Measure("Test accuracy of the last round in %", last),
     "best": Measure("Best test accuracy of all rounds in %", best),
-    "last10": Measure("Test accuracy in %, mean of the last ten evaluations", last10),
+    "tail": Measure("Test accuracy in %, mean over the last tenth of the rounds", tail),
 }
 
 
@@ -86,9 +90,12 @@ def seconds_per_round(frame: pd.DataFrame) -> "pd.Series[float]":
 COST = Measure("Seconds per round without evaluation, median", seconds_per_round, False, 3)
 
 
-def rounds_to(frame: pd.DataFrame, target: float) -> "pd.Series[float]":
-    """The number of rounds until the test accuracy first is `target`, NaN if it never is."""
-    reached = frame[frame[metrics.ACCURACY] >= target]
+def rounds_to(frame: pd.DataFrame, target: "float | pd.Series[float]") -> "pd.Series[float]":
+    """The number of rounds until the test accuracy, in %, first is `target`; NaN if it never is.
+
+    A mean may round to a little more than what it is a mean of.
+    """
+    reached = frame[100 * frame[metrics.ACCURACY] >= target - 1e-9]
     first = reached.groupby("run_id")["round"].min()
     return first.reindex(frame["run_id"].unique())
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from mlflow import MlflowClient
 
-from . import labels, results, scores
+from . import labels, results, scope, scores
 
 
 class Layout(NamedTuple):
@@ -63,7 +63,7 @@ LAYOUTS = {
         needs_clients=True,
     ),
     "search": Layout("Search space of the hyper-parameters", rivals=("method.name",)),
-    "controls": Layout("Controls: is it only a longer step?"),
+    "controls": Layout("Controls: is it only a longer step?", rivals=("data.validation",)),
     "scaling": Layout(
         "Cost of a round", ("method.name",), "data.num_clients", ("data.num_clients",)
     ),
@@ -77,7 +77,10 @@ class Study(NamedTuple):
     profile: str
     layout: Layout
     frame: pd.DataFrame  # a row for each trial and round
-    left_out: int  # trials that may not be averaged with the others
+    aside: pd.DataFrame  # likewise, of trials that may not be averaged with these
+    changes: str = ""
+    """What all these trials have otherwise than the profile, as after `--set rounds=5`."""
+    papers: frozenset[str] = frozenset()  # run ids of the trials that are the paper's
     other_profiles: tuple[str, ...] = ()
     clients: pd.DataFrame = results.NO_ROWS  # a row for each trial, round and client
     similarity: pd.DataFrame = results.NO_ROWS  # a row for each trial and pair of clients
@@ -91,14 +94,16 @@ class Study(NamedTuple):
 def open_study(client: MlflowClient, experiment_id: str, profile: str | None) -> Study:
     """Read a grid from the store."""
     study = select(results.load(client, experiment_id), profile)
-    trials = scores.trials(study.finished)
-    example = trials.sort_values(["seed", "participation"]).drop_duplicates("data.dataset")
+    trials = scores.trials(study.finished).sort_values(["seed", "participation"])
+    data = [name for name in scores.settings(trials) if name.startswith("data.")]
+    example = trials.drop_duplicates(data)
     is_similar = (trials["method.name"] == "fedcome") & (trials["sampler.name"] == "similarity")
     similar = trials[is_similar].sort_values(["participation", "seed"]).tail(1)
+    wanted = pd.concat([example, similar])
+    population = results.load_artifacts(client, wanted, "population.parquet")
     study = study._replace(
-        population=results.load_artifacts(
-            client, pd.concat([example, similar]), "population.parquet"
-        ),
+        papers=scope.papers(trials, scores.settings(trials), population),
+        population=population,
         similarity=results.load_artifacts(client, similar, "similarity.parquet"),
     )
     if study.layout.needs_clients:
@@ -110,32 +115,67 @@ def open_study(client: MlflowClient, experiment_id: str, profile: str | None) ->
 def select(frame: pd.DataFrame, profile: str | None = None) -> Study:
     """The trials of one profile that may be averaged over seeds.
 
-    If trials of one cell differ in other settings, as after `--set rounds=5`, those with the most
-    rounds, then the most trials, are the cell; settings under which none finished come last.
+    Trials with other settings than the profile's are shown only if none of the profile's own has
+    finished, and then those with one and the same change; the rest is set aside. If trials of one
+    cell still differ, those with the most rounds, then the most trials, are the cell.
     """
     grid = frame["grid"].iloc[0]
     layout = LAYOUTS.get(grid, Layout(grid))
     chosen = results.choose_profile(frame, profile)
     others = tuple(sorted(set(frame["profile"]) - {chosen}))
     # A grid may have been run without a setting of its layout, e.g. `data.test_split`.
-    absent = {key: None for key in layout.keys if key not in frame and key != "setting"}
-    frame = frame[frame["profile"] == chosen].assign(**absent)
+    needed = {*layout.keys, *layout.rivals} - {"setting"}
+    absent = {key: None for key in needed if key not in frame}
+    frame = _versioned(frame[frame["profile"] == chosen].assign(**absent))
     trials = scores.trials(frame)
+    trials = trials.assign(
+        changes=scope.changes(trials, scores.settings(frame)), setting=describe(trials)
+    )
+    change = _shown_change(trials)
+    kept = _one_variant_a_cell(trials[trials["changes"] == change], layout.keys)
+    named = trials.set_index("run_id")
+    frame = frame.assign(
+        setting=frame["run_id"].map(named["setting"]), changes=frame["run_id"].map(named["changes"])
+    )
+    is_kept = frame["run_id"].isin(kept)
+    shown, aside = frame[is_kept], frame[~is_kept]
+    return Study(grid, chosen, layout, shown, aside, change, other_profiles=others)
+
+
+def _versioned(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same, with methods named by the version of their code where there are several."""
+    if "plugin" not in frame or frame["plugin"].isna().all():
+        return frame
+    several = frame.groupby("method.name")["plugin"].transform("nunique", dropna=False) > 1
+    versions = (frame["method.name"] + "@" + frame["plugin"].str[:6]).fillna(frame["method.name"])
+    return frame.assign(**{"method.name": frame["method.name"].mask(several, versions)})
+
+
+def _shown_change(trials: pd.DataFrame) -> str:
+    """The profile's own trials if one has finished, else the change with most of them."""
+    groups = trials.assign(
+        is_finished=trials["status"] == "FINISHED", is_own=trials["changes"] == ""
+    ).groupby("changes")
+    weights = groups.agg(
+        is_finished=("is_finished", "any"),
+        is_own=("is_own", "any"),
+        size=("run_id", "size"),
+        launch=("launch", "max"),
+    )
+    return str(weights.sort_values([*weights.columns]).index[-1])
+
+
+def _one_variant_a_cell(trials: pd.DataFrame, keys: list[str]) -> "pd.Series[str]":
+    """The run ids of trials that differ in nothing but the seed, cell by cell."""
     variant = trials.groupby(["method.name", *_other_settings(trials)], dropna=False).ngroup()
     is_finished = (trials["status"] == "FINISHED").groupby(variant).transform("any")
     trials = trials.assign(
-        setting=describe(trials),
-        variant=variant,
-        size=variant.map(variant.value_counts()),
-        is_finished=is_finished,
+        variant=variant, size=variant.map(variant.value_counts()), is_finished=is_finished
     )
     by_weight = ["is_finished", "rounds", "size", "launch", "variant"]
     ranked = trials.sort_values(by_weight, ascending=False)
-    best = ranked.groupby(layout.keys, dropna=False)["variant"].transform("first")
-    kept = ranked[ranked["variant"] == best].set_index("run_id")["setting"]
-    frame = frame[frame["run_id"].isin(kept.index)]
-    frame = frame.assign(setting=frame["run_id"].map(kept))
-    return Study(grid, chosen, layout, frame, len(trials) - len(kept), others)
+    best = ranked.groupby(keys, dropna=False)["variant"].transform("first")
+    return ranked.loc[ranked["variant"] == best, "run_id"]
 
 
 def describe(trials: pd.DataFrame) -> "pd.Series[str]":
@@ -149,7 +189,7 @@ def describe(trials: pd.DataFrame) -> "pd.Series[str]":
             texts = own[setting].map(lambda raw, s=setting: labels.value(s, raw, digits=6))
             counts = texts.value_counts()
             usual = counts.index[0] if counts.iloc[0] > len(texts) / 2 else None
-            for index, text in texts[texts != usual].items():
+            for index, text in texts[(texts != usual) & (texts != "")].items():
                 words[index].append(f"{setting.split('.')[-1]}={text}")
     return pd.Series({index: " ".join(parts) for index, parts in words.items()}, dtype=str)
 

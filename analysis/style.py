@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from fedcome_ray.methods import PAPER
 
+INK = "#1b1f24"  # of words and axes; a page may have another
+FAINT = "#d7dce2"  # of lines that only guide the eye
+
 
 class Look(NamedTuple):
     colour: str

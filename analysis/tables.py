@@ -21,12 +21,15 @@ from .study import Study
 
 PAPER_TABLES = Path(__file__).parent / "paper_tables"
 COMMIT = re.compile("[0-9a-f]{40}")
+TAILED = (scores.ACCURACY["last"], scores.ACCURACY["best"])  # have the tail beside them
 MISSING = {"FAILED": "failed", "KILLED": "interrupted", "RUNNING": "running"}
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells with the columns: keys, mean, std, seeds, state, paper, paper_std, difference, rank."""
+    """Cells with the columns: keys, mean, std, tail, tail_std, seeds, state, rounds, paper,
+    paper_std, difference, rank, length.
+    """
 
     name: str
     title: str
@@ -58,15 +61,61 @@ def cost_table(study: Study, _at: str) -> Table:
 def main_table(study: Study, measure: Measure) -> Table:
     """The table of a grid: one measure, settings in rows and columns."""
     layout = study.layout
-    scored = scores.score(study.frame, measure).assign(measure="accuracy")
     column = layout.column or "measure"
+    scored = _scored(study.frame, measure, study.papers)
     cells = tabulate(scored, (*layout.rows, column), layout.rivals, paper_table(study.grid))
-    caption = f"{measure.words}. {caption_of(study)}"
+    caption = f"{_words(measure, study.frame)}. {caption_of(study)}"
+    if measure in TAILED:
+        caption += " tail: mean over the last tenth of the rounds."
     if cells.loc[cells["seeds"] > 0, "seeds"].nunique() > 1:
         caption += " [n]: a mean over n seeds only."
-    if cells["paper"].notna().any() and cells["difference"].isna().all():
-        caption += " The paper's numbers are for other data, so no difference is taken."
+    if cells["length"].any():
+        caption += " Lengths differ: ranked only among trials with as many rounds."
     return Table(study.grid, layout.title, caption, layout.rows, column, cells, measure.digits)
+
+
+def aside_table(study: Study, at: str) -> Table | None:
+    """The trials that the main table has no place for, each with what it has otherwise."""
+    if study.aside.empty:
+        return None
+    layout, measure = study.layout, scores.ACCURACY[at]
+    column = layout.column or "measure"
+    rows = tuple(dict.fromkeys([*layout.rows, "changes"]))
+    scored = _scored(study.aside, measure, frozenset())
+    scored["changes"] = _told_apart(scored, [*layout.keys, "changes"])
+    cells = tabulate(scored, (*rows, column), (*layout.rivals, "changes"), None)
+    caption = (
+        f"{_words(measure, study.aside)}. Trials with other settings than those of profile "
+        f"{study.profile}, or than most: experiments of their own, not compared with the paper."
+    )
+    title = f"{layout.title}: with other settings"
+    return Table(f"{study.grid}_aside", title, caption, rows, column, cells, measure.digits)
+
+
+def _words(measure: Measure, frame: pd.DataFrame) -> str:
+    """What is compared; settings may be chosen on training examples that are held out."""
+    held_out = frame.get("data.validation", pd.Series(dtype=float)).notna()
+    if not held_out.any():
+        return measure.words
+    some = "" if held_out.all() else "where so marked, "
+    return f"{measure.words}; {some}on held-out training examples instead of test examples"
+
+
+def _told_apart(trials: pd.DataFrame, keys: list[str]) -> "pd.Series[str]":
+    """The changes of trials; where that leaves unlike ones in a cell, also what they are."""
+    names = list(dict.fromkeys([*keys, "setting"]))
+    settings = trials[names].drop_duplicates().groupby(keys, dropna=False).size()
+    rivals = trials.join(settings.rename("several"), on=keys)["several"] > 1
+    both = trials["changes"].str.cat(trials["setting"], sep=" ").str.strip()
+    return trials["changes"].mask(rivals | (trials["changes"] == ""), both)
+
+
+def _scored(rounds: pd.DataFrame, measure: Measure, papers: Collection[str]) -> pd.DataFrame:
+    """Trials with their value, that of the tail, and whether they are the paper's."""
+    scored = scores.score(rounds, measure).assign(measure="accuracy", tail=float("nan"))
+    if measure in TAILED:
+        scored["tail"] = scores.score(rounds, scores.ACCURACY["tail"])["value"]
+    return scored.assign(is_papers=scored["run_id"].isin(papers))
 
 
 def fairness_table(study: Study, _at: str) -> Table | None:
@@ -78,6 +127,7 @@ def fairness_table(study: Study, _at: str) -> Table | None:
     long = indices.melt("run_id", var_name="measure", value_name="value")
     long["more_is_better"] = long["measure"].map(scores.FAIRNESS)
     scored = scores.trials(study.frame).merge(long, on="run_id")
+    scored = scored.assign(tail=float("nan"), is_papers=False)
     cells = tabulate(scored, (*rows, "measure"), (*rows[:2], "measure"), None)
     caption = (
         "Test accuracy of the clients after the last round in %; Jain's index is 1 and Gini's 0 if "
@@ -120,7 +170,7 @@ def search_space_table(study: Study | None) -> TextTable:
     space = pd.read_csv(PAPER_TABLES / "search_space.csv", dtype=str)
     space["tried here"] = space["best here"] = "not run"
     if study is not None:
-        scored = scores.score(study.frame, scores.ACCURACY["last"])
+        scored = scores.score(study.frame, scores.ACCURACY["tail"])
         for index, row in space.iterrows():
             own = scored[scored["method.name"] == row["method.name"]]
             space.loc[index, ["tried here", "best here"]] = _tried(
@@ -178,27 +228,52 @@ def _population_sizes(study: Study) -> dict[str, dict[str, str]]:
 def tabulate(
     scored: pd.DataFrame, keys: Sequence[str], rivals: Sequence[str], paper: pd.DataFrame | None
 ) -> pd.DataFrame:
-    """Means over seeds, the paper's numbers, differences and ranks: one row for each cell."""
+    """Means over seeds, the paper's numbers, differences and ranks: one row for each cell.
+
+    The paper's numbers stand beside trials that are the paper's, and beside those that are not run
+    in a column that has such.
+    """
     cells = pd.DataFrame(
         [
-            dict(zip(keys, group, strict=True)) | _summary(own)
+            dict(zip(keys, group, strict=True))
+            | own.iloc[0][[name for name in rivals if name not in keys]].to_dict()
+            | _summary(own)
             for group, own in scored.groupby(list(keys), dropna=False, sort=False)
         ]
     )
-    if paper is None:
-        cells["paper"] = cells["paper_std"] = float("nan")
-        is_same_data = pd.Series(data=True, index=cells.index)
-    else:
-        cells = cells.merge(paper, how="outer", on=list(keys), suffixes=("", "_paper"))
-        is_same_data = cells["data.dataset"] == cells.get(
-            "data.dataset_paper", cells["data.dataset"]
-        )
+    cells = _beside_paper(cells, keys, paper)
     cells["state"] = cells["state"].fillna("not run")
     cells["seeds"] = cells["seeds"].fillna(0).astype(int)
-    # Digits cannot be subtracted from CIFAR-10.
-    cells["difference"] = (cells["mean"] - cells["paper"]).where(is_same_data)
-    cells["rank"] = _ranks(cells, rivals)
+    cells["difference"] = cells["mean"] - cells["paper"]
+    cells["length"] = _lengths(cells, rivals)
+    cells["rank"] = _ranks(cells, [*rivals, "rounds"])
     return labels.in_order(cells, keys).reset_index(drop=True)
+
+
+def _beside_paper(
+    cells: pd.DataFrame, keys: Sequence[str], paper: pd.DataFrame | None
+) -> pd.DataFrame:
+    if paper is None or not cells["is_papers"].any():
+        return cells.assign(paper=float("nan"), paper_std=float("nan"))
+    columns = cells.loc[cells["is_papers"], keys[-1]]
+    paper = paper[paper[keys[-1]].isin(columns)][[*keys, "paper", "paper_std"]]
+    cells = cells.merge(paper, how="outer", on=list(keys))
+    is_other = cells["is_papers"].eq(False)
+    return cells.assign(
+        paper=cells["paper"].mask(is_other), paper_std=cells["paper_std"].mask(is_other)
+    )
+
+
+def _lengths(cells: pd.DataFrame, rivals: Sequence[str]) -> "pd.Series[str]":
+    """The rounds of a cell in words, where those of its rivals are others."""
+    there = cells["rounds"].notna()
+    if rivals:
+        groups = cells.groupby(list(rivals), dropna=False)["rounds"]
+        differ = groups.transform("nunique") > 1
+    else:
+        differ = pd.Series(cells["rounds"].nunique() > 1, index=cells.index)
+    words = cells["rounds"].map(lambda rounds: f"{rounds:.0f} rounds", na_action="ignore")
+    return words.where(differ & there, "")
 
 
 def paper_table(grid: str) -> pd.DataFrame | None:
@@ -209,8 +284,6 @@ def paper_table(grid: str) -> pd.DataFrame | None:
     paper = pd.read_csv(path).rename(columns={"accuracy": "paper", "std": "paper_std"})
     if "paper_std" not in paper:
         paper["paper_std"] = float("nan")
-    if "data.dataset" not in paper:
-        paper["data.dataset"] = "cifar10"
     return paper
 
 
@@ -228,8 +301,10 @@ def caption_of(study: Study) -> str:
         f"{len(finished)} of {len(trials)} trials finished",
         *(f"{count} {state}" for state, count in states.items()),
     ]
-    if study.left_out:
-        parts.append(f"{study.left_out} with other settings left out")
+    if study.changes:
+        parts.insert(1, f"with {study.changes}")
+    if aside := study.aside["run_id"].nunique():
+        parts.append(f"{aside} with other settings set aside")
     if study.other_profiles:
         parts.append(f"not shown: profile {', '.join(study.other_profiles)}")
     parts += cautions([[found] for text in finished["arithmetic"] if (found := json.loads(text))])
@@ -243,13 +318,18 @@ def commits(trials: pd.DataFrame) -> str:
 
 
 def _summary(own: pd.DataFrame) -> dict[str, Any]:
-    values = own.loc[own["status"] == "FINISHED", "value"]
+    finished = own[own["status"] == "FINISHED"]
+    values, tails = finished["value"], finished["tail"]
     return {
         "data.dataset": own["data.dataset"].iloc[0],
+        "rounds": own["rounds"].max(),
         "mean": values.mean(skipna=False),
         "std": values.std(skipna=False),
+        "tail": tails.mean(skipna=False),
+        "tail_std": tails.std(skipna=False),
         "seeds": len(values),
         "state": "finished" if len(values) else MISSING.get(own["status"].iloc[0], "not run"),
+        "is_papers": bool(own["is_papers"].all()),
         "more_is_better": own["more_is_better"].iloc[0],
     }
 
@@ -258,6 +338,4 @@ def _ranks(cells: pd.DataFrame, rivals: Sequence[str]) -> "pd.Series[float]":
     """1 for the best of its rivals, 2 for the runner-up."""
     sign = cells["more_is_better"].map({True: -1.0, False: 1.0})
     signed = (cells["mean"] * sign).round(10)
-    if not rivals:
-        return signed.rank(method="min")
     return signed.groupby([cells[name] for name in rivals], dropna=False).rank(method="min")

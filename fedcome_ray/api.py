@@ -135,11 +135,12 @@ def run(
 
 
 def run_grid(
-    name: str | Path,
+    name: str | Path | None = None,
     profile: str | None = None,
     set: Mapping[str, Any] | None = None,
     output: str | Path = "results",
     *,
+    axes: Mapping[str, Sequence[Any]] | None = None,
     data_dir: str | Path | None = None,
     plugins: Iterable[str | Path] = (),
     num_shards: int | None = None,
@@ -149,7 +150,8 @@ def run_grid(
     """Run a grid of ours, or a .yaml file's, on Ray Tune; what is finished is not run again.
 
     Without `profile` it is `quick`, or the grid itself if it has no profiles. `set` has settings of
-    every trial by dotted name, as `--set` of the command. Trials that fail do not stop the others;
+    every trial by dotted name, as `--set` of the command, and `axes` lists of values, as `--axis`;
+    with axes, a grid is not needed. Trials that fail do not stop the others;
     see `Results.failures`.
     """
     from fedcome_ray.console.output import noise_to
@@ -158,18 +160,23 @@ def run_grid(
 
     files = _files(plugins)
     methods.load_plugins(files)
-    loaded = grid.load(str(name))
-    wanted = grid.expand(loaded, profile, list((set or {}).items()))
+    if name is None and not axes:
+        raise UserError("run_grid: give the name of a grid, or axes")
+    loaded = grid.load(str(name)) if name is not None else grid.DEFAULTS_ALONE
+    chosen = grid.profile_name(loaded, profile)
+    wanted = grid.sweep(loaded, chosen, list((set or {}).items()), axes or {})
     locations = _locations(output, data_dir, files)
     machine = MachineOptions(address, num_shards, max_concurrent=max_concurrent)
     trials = identified(wanted, locations.data_dir)
-    chosen = grid.profile_name(loaded, profile)
-    sources = made_from(grid.find(str(name)), None, files)
-    request = Request(Path(name).stem, chosen, trials, locations, machine, made_from=sources)
+    grid_name = Path(name).stem if name is not None else grid.SWEEP
+    sources = made_from(grid.find(str(name)) if name is not None else None, None, files)
+    request = Request(
+        grid_name, chosen, trials, locations, machine, loaded.measure, made_from=sources
+    )
     console = _console()
     with noise_to(request.log) as stderr:
         shown = console if console.is_jupyter else Console(file=stderr)
-        outcome = launch(request, Console(quiet=True), shown)
+        outcome = launch(request, shown)
     if outcome.is_interrupted:
         raise KeyboardInterrupt("the same call goes on")
     _warn(outcome.complaint)

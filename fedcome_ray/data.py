@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from fedcome_ray.console import exits
+from fedcome_ray.console import arguments, exits
+from fedcome_ray.console.output import Talk
 from fedcome_ray.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ is shared out. The datasets digits and synthetic need no files."""
 EXAMPLES = """\
 examples:
   python -m fedcome_ray.data list
+  python -m fedcome_ray.data list --json
   python -m fedcome_ray.data download mnist cifar10
   python -m fedcome_ray.data import cifar10 --from cifar10.npz
   python -m fedcome_ray.data import femnist --from leaf/data/femnist/data
@@ -45,6 +47,7 @@ femnist: also client_train and client_test, or else the folder with LEAF's train
 SET_HELP = "as in a grid, for instance data.num_clients=20; may be repeated"
 
 CLIENTS_LISTED = 10
+SIZES = ("training", "test", "classes", "clients")
 
 # What is printed contains paths, in which brackets mean nothing.
 OUT = Console(markup=False, highlight=False)
@@ -65,12 +68,7 @@ def _main(options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m fedcome_ray.data",
-        description=DESCRIPTION,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = arguments.command("fedcome_ray.data", DESCRIPTION, EXAMPLES)
     _add_commands(parser)
     return parser
 
@@ -85,7 +83,8 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
         command.add_argument("--data-dir", type=Path, metavar="FOLDER", help=where)
         return command
 
-    add("list", list_datasets, "what is there")
+    command = add("list", list_datasets, "what is there")
+    command.add_argument("--json", action="store_true", help="the same as JSON")
 
     command = add("download", download, "get datasets from where torchvision gets them")
     command.add_argument("names", nargs="+", metavar="DATASET")
@@ -109,16 +108,24 @@ def list_datasets(options: argparse.Namespace) -> None:
     from fedcome_ray.datasets import REGISTRY, sources
 
     folder = sources.data_folder(options.data_dir)
+    found = [
+        _listed(name, dataset, folder) for name, dataset in REGISTRY.items() if not dataset.is_own
+    ]
+    if options.json:
+        Talk(json=True).document({"folder": str(folder), "datasets": found})
+        return
     table = Table("dataset", "files", title=f"datasets in {folder}")
-    for column in ("training", "test", "classes", "clients"):
+    for column in SIZES:
         table.add_column(column, justify="right")
-    for name, dataset in REGISTRY.items():
-        if dataset.is_own:
-            continue
-        state, sizes = _state_and_sizes(name, dataset, folder)
-        numbers = (sizes.num_train, sizes.num_test, sizes.num_classes, sizes.num_clients)
-        table.add_row(name, state, *(f"{number:,}" for number in numbers))
+    for one in found:
+        table.add_row(one["dataset"], one["files"], *(f"{one[size]:,}" for size in SIZES))
     OUT.print(table)
+
+
+def _listed(name: str, dataset: "Dataset", folder: Path) -> dict[str, Any]:
+    state, sizes = _state_and_sizes(name, dataset, folder)
+    numbers = (sizes.num_train, sizes.num_test, sizes.num_classes, sizes.num_clients)
+    return {"dataset": name, "files": state, **dict(zip(SIZES, numbers, strict=True))}
 
 
 def _state_and_sizes(name: str, dataset: "Dataset", folder: Path) -> "tuple[str, Description]":

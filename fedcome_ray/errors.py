@@ -7,6 +7,7 @@ FedcomeError
 │   └── DataError      a dataset that is missing, damaged or unfit for the request
 ├── ConsensusError     the quadratic program has no usable solution
 ├── DivergenceError    a client or the server left the range of finite numbers
+├── PluginError        the code of a user's method failed; the text says where
 └── ShardError         a shard died or did not answer
 
 A `UserError` is shown as its text and exit code 2, without a traceback.
@@ -44,6 +45,10 @@ class DivergenceError(FedcomeError):
     """Training produced numbers that are not finite."""
 
 
+class PluginError(FedcomeError):
+    """The code of a user's method raised an error, or returned what it must not."""
+
+
 class ShardError(FedcomeError):
     """A shard died or did not answer."""
 
@@ -51,6 +56,11 @@ class ShardError(FedcomeError):
 def did_you_mean(word: str, allowed: Iterable[str]) -> str:
     """The allowed words; if one of them is nearly the given word, it is named first."""
     names = sorted(allowed)
-    near = get_close_matches(word, names, n=1)
-    hint = f"did you mean `{near[0]}`? " if near else ""
+    near = nearest(word, names)
+    hint = f"did you mean `{near}`? " if near else ""
     return f"{hint}allowed: {', '.join(names)}"
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str | None:
+    """The allowed word that was probably meant, None if none is near."""
+    return next(iter(get_close_matches(word, allowed, n=1)), None)

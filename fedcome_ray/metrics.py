@@ -29,6 +29,18 @@ CURVES = (ACCURACY, LOSS, WORST_DECILE, OPPOSED)
 """What is drawn over the rounds first."""
 
 
+FAMILIES = ("accuracy/", "loss/", "conflicts/", "server/")
+SOLVER = ("server/solver_iterations", "server/kkt_residual", "server/solve_seconds")
+"""What tells of the solver, and not of learning."""
+
+
+def importance(name: str) -> tuple[bool, list[bool], bool, str]:
+    """The order in which people want to see metrics."""
+    family = [not name.startswith(one) for one in FAMILIES]
+    is_headline = name in (ACCURACY_TAIL, ACCURACY, LOSS)
+    return name in SOLVER, family, not is_headline, name
+
+
 def of_server(name: str) -> str:
     """The full name of what a method tells; families of their own stay as they are."""
     return name if "/" in name else f"server/{name}"

@@ -27,6 +27,8 @@ class Entry(Generic[ThingT]):
     """Its name in tables and figures."""
     digest: str | None = None
     """SHA-256 of a plugin's code, which its author will change."""
+    compiled: str | None = None
+    """The module that numba compiles for it."""
     source: bytes | None = None
     """A plugin's code itself."""
 
@@ -64,7 +66,8 @@ class Registry(dict[str, EntryT]):
         if not isinstance(value, dict) or self.chosen_by not in value:
             raise PydanticCustomError(
                 self.kind,
-                f"a {self.kind} is given by `{self.kind}.{self.chosen_by}` and its settings",
+                f"a {self.kind} is given by its `{self.chosen_by}` and its settings; {{allowed}}",
+                {"allowed": did_you_mean("", self)},
             )
         return self.entry_named(value[self.chosen_by]).config.model_validate(value)
 

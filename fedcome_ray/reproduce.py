@@ -1,16 +1,18 @@
 """Run all grids and write the report: `python -m fedcome_ray.reproduce`."""
 
 import argparse
+import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fedcome_ray.console import arguments
 from fedcome_ray.console.exits import OK, guarded
-from fedcome_ray.console.output import noise_to
+from fedcome_ray.console.output import Talk, doing, noise_to
+from fedcome_ray.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from fedcome_ray.experiments.trial import Trial
     from fedcome_ray.launch.outcome import Outcome
     from fedcome_ray.launch.request import Request
 
@@ -56,55 +58,81 @@ def _parser() -> argparse.ArgumentParser:
     arguments.add_common_arguments(parser)
     arguments.add_machine_arguments(parser)
     arguments.add_launch_arguments(parser)
+    arguments.add_output_arguments(parser)
     return parser
 
 
 def _main(args: argparse.Namespace) -> int:
-    from rich.console import Console
-
+    talk = Talk.of(args)
+    if args.json and not args.dry_run:
+        raise UserError("--json: only with --dry-run; the results are in the files of the report")
+    talk.begin("reading the grids")
     from fedcome_ray import datasets
     from fedcome_ray.experiments import grid
-    from fedcome_ray.launch import cost, grids
+    from fedcome_ray.launch import grids
 
     trials = grids.trials_of(args, *(args.only or grid.grid_names()))
-    out = Console(file=sys.stdout)  # bound now: while trials run, sys.stdout is redirected
     if args.dry_run:
-        out.print(cost.cost_table(trials, args.cpus))
+        show_cost(args, trials, talk)
         return OK
     requests = [grids.make_request(args, name, some) for name, some in trials.items()]
     for request in requests:  # all missing data is named before the first grid starts
         for config in {trial.data for trial in request.trials}:
             datasets.check_available(config, request.locations.data_dir)
-    outcomes = run_grids(requests, out)
+    outcomes = run_grids(requests, talk)
     code = max(outcome.exit_code for outcome in outcomes)
     if outcomes[-1].is_interrupted:
         return code
-    return max(code, write_report(requests[0], out))
+    return max(code, write_report(requests[0], talk))
 
 
-def run_grids(requests: "list[Request]", out: "Console") -> "list[Outcome]":
+def show_cost(args: argparse.Namespace, trials: "Mapping[str, list[Trial]]", talk: Talk) -> None:
+    """The cost of each grid and of all, on this machine or on a cluster of so many CPUs."""
+    from fedcome_ray.launch import cost, document
+
+    progress = talk.progress()
+    every = [trial for some in trials.values() for trial in some]
+    rates = cost.calibrate(every, lambda text: doing(progress, text))
+    costs = {name: cost.estimate(some, rates) for name, some in trials.items()}
+    numbers = {name: len(some) for name, some in trials.items()}
+    cores = args.cpus or os.cpu_count() or 1
+    talk.document(
+        {
+            "profile": args.profile,
+            "cpus": cores,
+            "grids": [
+                {"grid": name, "trials": numbers[name], "cost": document.of_cost(own)}
+                for name, own in costs.items()
+            ],
+        }
+    )
+    talk.results().print(cost.cost_table(costs, numbers, cores))
+
+
+def run_grids(requests: "list[Request]", talk: Talk) -> "list[Outcome]":
     """One grid after the other on one cluster; an interruption ends them all."""
-    from rich.console import Console
-
+    from fedcome_ray.launch.conclusion import conclude
     from fedcome_ray.launch.launch import launch
+    from fedcome_ray.launch.request import Finished
     from fedcome_ray.runtime.connection import connected
 
     outcomes = []
     with noise_to(requests[0].log) as stderr:
-        console = Console(file=stderr)
+        console, out = talk.progress(stderr), talk.results(stderr)
         with connected(requests[0].machine.address, console):
             for request in requests:
                 out.rule(request.grid_name)
-                outcomes.append(launch(request, out, console))
+                outcomes.append(launch(request, console))
+                conclude(Finished.read(request), outcomes[-1], out)
                 if outcomes[-1].is_interrupted:
                     break
     return outcomes
 
 
-def write_report(request: "Request", out: "Console") -> int:
+def write_report(request: "Request", talk: Talk) -> int:
     from fedcome_ray import report
 
-    out.rule("report")
+    talk.results().rule("report")
     locations = request.locations
     where = ["--output", str(locations.output), "--tracking-uri", locations.tracking_uri]
     wanted = ["--grid", "all", *where]

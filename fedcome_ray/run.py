@@ -8,6 +8,7 @@ from typing import Any
 
 from fedcome_ray.console import arguments
 from fedcome_ray.console.exits import OK, guarded
+from fedcome_ray.console.output import Talk
 
 EXAMPLES = """\
 examples:
@@ -35,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--init-model", type=Path, metavar="PATH", help="params to start from (.safetensors)"
     )
+    arguments.add_output_arguments(parser)
     parser.add_argument(
         "--from",
         dest="origin",
@@ -50,8 +52,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from rich.console import Console
-
+    talk = Talk.of(args)
+    talk.begin("preparing the trial")
     from fedcome_ray import methods
     from fedcome_ray.experiments.settings import parse_overrides
     from fedcome_ray.experiments.trial import identified, parse_trial
@@ -69,7 +71,7 @@ def _main(args: argparse.Namespace) -> int:
         sys.stdout.write(show.text(trial, draft.origins))
         return OK
     request = single.SingleRequest(trial, locations, arguments.machine_options(args), init_params)
-    single.run_and_show(request, Console())
+    single.run_and_show(request, talk)
     return OK
 
 

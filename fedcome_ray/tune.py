@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedcome_ray.console import arguments
 from fedcome_ray.console.exits import OK, guarded
+from fedcome_ray.console.output import Talk
 from fedcome_ray.errors import UserError
 
 EXAMPLES = """\
@@ -14,6 +15,7 @@ examples:
   python -m fedcome_ray.tune --grid partial_participation
   python -m fedcome_ray.tune --grid partial_participation --dry-run
   python -m fedcome_ray.tune --grid partial_participation --set method.name=fedcome --set rounds=20
+  python -m fedcome_ray.tune --axis seed=0,1,2 --axis method.name=fedavg,fedcome --set rounds=50
   python -m fedcome_ray.tune --grid search --best best.yaml
   python -m fedcome_ray.tune --grid search --search asha --samples 27 --best best.yaml
   python -m fedcome_ray.tune --grid heterogeneity --overlay best.yaml
@@ -35,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
         "Run a grid of federated-learning trials on Ray Tune, tracked in MLflow.",
         EXAMPLES,
     )
-    what = parser.add_mutually_exclusive_group(required=True)
+    what = parser.add_mutually_exclusive_group()
     what.add_argument("--grid", metavar="NAME", help="a grid of ours, or the path of a .yaml file")
     what.add_argument("--list", action="store_true", help="list the grids and stop")
     parser.add_argument(
@@ -60,37 +62,65 @@ def _parser() -> argparse.ArgumentParser:
         "--dry-run", action="store_true", help="show trials and cost, start nothing"
     )
     parser.add_argument(
+        "--list-trials", action="store_true", help="with --dry-run: every trial, however many"
+    )
+    parser.add_argument(
         "--show", action="store_true", help="print every trial as YAML, with where it comes from"
     )
     arguments.add_common_arguments(parser)
     arguments.add_machine_arguments(parser)
     arguments.add_launch_arguments(parser)
+    arguments.add_output_arguments(parser)
     return parser
 
 
 def _main(args: argparse.Namespace) -> int:
-    from rich.console import Console
-
-    from fedcome_ray.experiments import grid
+    if args.list:
+        list_grids(Talk.of(args))
+        return OK
+    check_arguments(args)
+    talk = Talk.of(args)
+    talk.begin("reading the grid" if args.grid else "reading the axes")
     from fedcome_ray.launch import grids
 
-    out = Console(file=sys.stdout)  # bound now: while trials run, sys.stdout is redirected
-    if args.list:
-        for name in grid.grid_names():
-            out.print(f"[bold]{name:24}[/bold] {grid.load(name).description}", highlight=False)
-        return OK
-    if args.samples is not None and args.search is None:
-        raise UserError("--samples: only a search has them; give --search too")
-    if args.best is not None and not args.best.absolute().parent.is_dir():
-        raise UserError(f"--best: there is no folder `{args.best.parent}`")
     if args.show:
         grids.show_trials(args, sys.stdout)
         return OK
     request, search = grids.request_of(args)
     if args.dry_run:
-        grids.show_plan(request, search, out)
+        grids.show_plan(request, search, talk, all_trials=args.list_trials)
         return OK
-    return grids.run(request, search, out)
+    return grids.run(request, search, talk)
+
+
+def check_arguments(args: argparse.Namespace) -> None:
+    """Refuse options that need others; before anything is imported."""
+    if not (args.grid or args.axis):
+        raise UserError("what to run? --grid NAME or --axis NAME=V1,V2; --list shows the grids")
+    if args.list_trials and not args.dry_run:
+        raise UserError("--list-trials: only a plan lists trials; give --dry-run too")
+    if args.grid is None and args.profile is not None:
+        raise UserError("--profile: only a grid has profiles; give --grid too")
+    if args.samples is not None and args.search is None:
+        raise UserError("--samples: only a search has them; give --search too")
+    if args.best is not None and not args.best.absolute().parent.is_dir():
+        raise UserError(f"--best: there is no folder `{args.best.parent}`")
+
+
+def list_grids(talk: Talk) -> None:
+    """The grids, each with what it is about."""
+    from rich.table import Table
+
+    from fedcome_ray.experiments import grid
+
+    found = {name: grid.load(name).description for name in grid.grid_names()}
+    talk.document({"grids": [{"grid": name, "description": text} for name, text in found.items()]})
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column()
+    for name, text in found.items():
+        table.add_row(name, text)
+    talk.results().print(table)
 
 
 if __name__ == "__main__":

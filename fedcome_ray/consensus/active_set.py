@@ -149,22 +149,35 @@ def solve_on_factor(factor: Floats, client: int, start: Floats) -> Floats:
     multipliers = start.copy()
     passive: list[int] = np.flatnonzero(multipliers).tolist()
     _minimise_on_factor(factor, target, multipliers, passive)
-    is_dependent = np.zeros(size, np.bool_)
     for _ in range(10 * size):
-        # Not from the multipliers, which may be large and cancel, but by projection.
-        basis, _ = np.linalg.qr(factor[:, passive])
-        gradient = factor.T @ _without(basis, target)
-        gradient[passive] = 0.0
-        gradient[is_dependent] = 0.0
-        candidate = int(np.argmin(gradient))
-        if gradient[candidate] >= -ENTRY_TOLERANCE:
+        if not _enter_on_factor(factor, target, multipliers, passive):
             break
-        if np.linalg.norm(_without(basis, factor[:, candidate])) < SMALLEST_DISTANCE:
-            is_dependent[candidate] = True
-            continue
-        passive.append(candidate)
-        _minimise_on_factor(factor, target, multipliers, passive)
     return multipliers
+
+
+def _enter_on_factor(
+    factor: Floats, target: Floats, multipliers: Floats, passive: list[int]
+) -> bool:
+    """Let the most violated constraint enter that can; False if none is left.
+
+    None can that depends on the passive set, or that would leave it at once. That is so for this
+    passive set only: with the next one it is tried again.
+    """
+    # Not from the multipliers, which may be large and cancel, but by projection.
+    basis, _ = np.linalg.qr(factor[:, passive])
+    gradient = factor.T @ _without(basis, target)
+    gradient[passive] = 0.0
+    for candidate in np.argsort(gradient):
+        if gradient[candidate] >= -ENTRY_TOLERANCE:
+            return False
+        if np.linalg.norm(_without(basis, factor[:, candidate])) < SMALLEST_DISTANCE:
+            continue
+        before = set(passive)
+        passive.append(int(candidate))
+        _minimise_on_factor(factor, target, multipliers, passive)
+        if set(passive) != before:
+            return True
+    return False
 
 
 def _minimise_on_factor(

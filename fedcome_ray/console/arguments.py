@@ -1,6 +1,7 @@
 """The arguments that commands share, and the records made of them."""
 
 import argparse
+from importlib.metadata import version
 from pathlib import Path
 
 from fedcome_ray.console.options import Locations, MachineOptions
@@ -9,11 +10,27 @@ from fedcome_ray.console.paths import check_data_dir, check_output, tracking_uri
 
 def command(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
     """The parser of a command; the epilog has examples and is shown as it is written."""
-    return argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog=f"python -m {name}",
         description=description,
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_version(parser)
+    return parser
+
+
+def add_version(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--version", action="version", version=f"fedcome_ray {version('fedcome-ray')}"
+    )
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments that say how a command talks, see `fedcome_ray.console.output.Talk`."""
+    parser.add_argument("--quiet", action="store_true", help="nothing but results and errors")
+    parser.add_argument(
+        "--json", action="store_true", help="results as JSON on stdout, all else on stderr"
     )
 
 
@@ -80,6 +97,14 @@ def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the programs that run many trials."""
+    parser.add_argument(
+        "--axis",
+        action="append",
+        default=[],
+        metavar="NAME=V1,V2",
+        help="a setting that takes several values, e.g. --axis seed=0,1,2; may be repeated: trials "
+        "are the product",
+    )
     parser.add_argument(
         "--max-concurrent", type=positive_int, metavar="N", help="trials at the same time"
     )

@@ -26,7 +26,8 @@ def guarded(action: Callable[[], int], *, portable: bool = False) -> int:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return USAGE
     except FedcomeError as error:
-        print(f"failed: {error}", file=sys.stderr)  # noqa: T201
+        where = [f"\n  {note}" for note in getattr(error, "__notes__", [])]
+        print(f"failed: {error}{''.join(where)}", file=sys.stderr)  # noqa: T201
         return FAILED
     except OSError as error:  # a full disk, a folder that was removed
         print(f"failed: {error}", file=sys.stderr)  # noqa: T201
@@ -37,7 +38,7 @@ def guarded(action: Callable[[], int], *, portable: bool = False) -> int:
 
 
 @contextmanager
-def handling(number: int, handle: Callable[..., object]) -> Iterator[None]:
+def handling(number: int, handle: Callable[..., object] | int) -> Iterator[None]:
     """Handle a signal meanwhile; only the main thread can, so in others nothing is changed."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -50,7 +51,7 @@ def handling(number: int, handle: Callable[..., object]) -> Iterator[None]:
 
 
 @contextmanager
-def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+def deferred_interrupt(acknowledge: Callable[[], None]) -> Iterator[Callable[[], bool]]:
     """Whether Ctrl-C was pressed, to be asked where stopping is safe; the second time insists."""
     asked: list[int] = []
 
@@ -58,6 +59,7 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
         if asked:
             raise KeyboardInterrupt
         asked.append(number)
+        acknowledge()
 
     with handling(signal.SIGINT, note):
         yield lambda: bool(asked)

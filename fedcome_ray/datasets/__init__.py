@@ -27,7 +27,7 @@ from fedcome_ray.datasets.npz import Npz
 from fedcome_ray.datasets.population import Description, Population
 from fedcome_ray.datasets.published import Published
 from fedcome_ray.datasets.synthetic import Synthetic
-from fedcome_ray.errors import DataError
+from fedcome_ray.errors import DataError, did_you_mean
 
 __all__ = [
     "REGISTRY",
@@ -72,7 +72,9 @@ def parse(value: object) -> DatasetSettings:
     settings = value if isinstance(value, dict) else {"dataset": value}
     if "dataset" not in settings:
         raise PydanticCustomError(
-            "dataset", "a dataset is given by `data.dataset` and its settings"
+            "dataset",
+            "a dataset is given by `data.dataset` and its settings; {allowed}",
+            {"allowed": did_you_mean("", REGISTRY)},
         )
     return REGISTRY.entry_named(settings["dataset"]).config.model_validate(settings)
 

@@ -11,13 +11,13 @@ A grid file is the record of an experiment and can be read alone:
 All parts are optional. Without profiles the grid is run as it is, under the profile `none`.
 Names are dotted (`local.lr`). The axis `case` has values that are several settings at once.
 
-Later wins: defaults, `base`, the profile's `set`, axes, `--overlay`, `--set`.
+Later wins: defaults, `base`, the profile's `set`, axes, `--overlay`, `--set` and `--axis`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import Field, ValidationError
@@ -42,6 +42,9 @@ NO_PROFILE = "none"
 """What a grid without profiles is run under."""
 
 
+Measure = Literal["accuracy", "cost"]
+
+
 class Profile(Hyperparameters):
     """A variant of a grid: settings and axes to replace, by dotted name."""
 
@@ -62,8 +65,15 @@ class Grid(Hyperparameters):
     """The values to try, by setting: trials are their product, in this order."""
     profiles: dict[str, Profile] = Field(default_factory=dict)
     """Variants by name, chosen by `--profile`; without any, the grid is run as it is."""
+    measure: Measure = "accuracy"
+    """What the table at the end of a launch compares: accuracy, or the cost of a round."""
     space: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Ranges of the settings of methods, see `fedcome_ray.launch.search`."""
+
+
+SWEEP = "sweep"
+"""Stands for the name of a grid where axes need none."""
+DEFAULTS_ALONE = Grid(description="Axes alone.")
 
 
 def grid_folder() -> Path:
@@ -136,6 +146,35 @@ def traced(
     for point in found:
         override(point, given, overlay)
     return validate([point.draft for point in found])
+
+
+def sweep(
+    grid: Grid,
+    profile: str | None,
+    overrides: Iterable[Setting],
+    axes: Mapping[str, Sequence[Any]],
+    overlay: Callable[[Settings], None] = lambda settings: None,
+) -> list[Trial]:
+    """All trials of a profile with further axes: each of their points is an override, in turn."""
+    found = sweep_traced(grid, profile, overrides, axes, overlay)
+    return [trial for trial, _ in found]
+
+
+def sweep_traced(
+    grid: Grid,
+    profile: str | None,
+    overrides: Iterable[Setting],
+    axes: Mapping[str, Sequence[Any]],
+    overlay: Callable[[Settings], None] = lambda settings: None,
+) -> list[tuple[Trial, Origins]]:
+    """The trials of `sweep`, each with where its settings come from."""
+    given = list(overrides)
+    trials: dict[str, tuple[Trial, Origins]] = {}
+    for values in product(*axes.values()):
+        point = list(zip(axes, values, strict=True))
+        for trial, origins in traced(grid, profile, [*given, *point], overlay):
+            trials[trial.key] = trial, origins
+    return list(trials.values())
 
 
 def profile_name(grid: Grid, wanted: str | None) -> str:

@@ -82,14 +82,43 @@ def parse_overrides(texts: Iterable[str]) -> list[Setting]:
     """`a.b=value` of the command line; the value is read as YAML."""
     overrides = []
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"--set: expected `name=value`, got `{text}`")
+        name, value = _split("--set", "value", text)
         try:
             overrides.append((name, yaml.safe_load(value)))
         except yaml.YAMLError:
             raise ConfigError(f"--set {name}: `{value}` is not a YAML value") from None
     return overrides
+
+
+def parse_axes(texts: Iterable[str], overrides: Iterable[Setting] = ()) -> dict[str, list[Any]]:
+    """`a.b=value,value` of the command line; each value is read as YAML."""
+    axes: dict[str, list[Any]] = {}
+    fixed = dict(overrides)
+    for text in texts:
+        name, values = _split("--axis", "value,value,...", text)
+        if name in axes:
+            raise ConfigError(f"--axis {name}: given twice; write all its values into one")
+        if name in fixed:
+            raise ConfigError(f"--axis {name}: also given as --set; leave one of them out")
+        axes[name] = _parse_values(name, values)
+    return axes
+
+
+def _parse_values(name: str, text: str) -> list[Any]:
+    values = text.strip()
+    if not values or values.startswith(",") or values.endswith(","):
+        raise ConfigError(f"--axis {name}: expected values with commas between, got `{text}`")
+    try:
+        return list(yaml.safe_load(f"[{values}]"))
+    except yaml.YAMLError:
+        raise ConfigError(f"--axis {name}: `{text}` are not YAML values") from None
+
+
+def _split(option: str, form: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError(f"{option}: expected `name={form}`, got `{text}`")
+    return name, value
 
 
 def flatten(settings: Mapping[str, Any], prefix: str = "") -> Settings:

@@ -7,7 +7,7 @@ shards, CPUs and folders are not here, so the same trial has the same key everyw
 import hashlib
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -25,13 +25,22 @@ from pydantic import (
 
 from fedcome_ray import datasets
 from fedcome_ray.datasets import DataConfig, Digits
-from fedcome_ray.errors import ConfigError, UserError, did_you_mean
-from fedcome_ray.hyperparameters import Hyperparameters, name_of
+from fedcome_ray.errors import ConfigError, UserError
+from fedcome_ray.hyperparameters import UNKNOWN, Hyperparameters, name_of
 from fedcome_ray.methods import MethodConfig, digest_of
 from fedcome_ray.methods.fedavg import FedAvg
 from fedcome_ray.models import MLP, ModelConfig
 from fedcome_ray.numerics.device import Precision
 from fedcome_ray.samplers import RandomSampler, SamplerConfig
+
+
+def _share_of_clients(value: object) -> object:
+    if isinstance(value, int | float) and value > 1:
+        raise ValueError(
+            f"a share of the clients, above 0 and at most 1, got `{value}`; "
+            f"a number of clients is given as `cohort_size`"
+        )
+    return value
 
 
 def _full_means_none(value: object) -> object:
@@ -76,7 +85,9 @@ class Trial(Hyperparameters):
     """What the server makes of it."""
     sampler: SamplerConfig = Field(default_factory=RandomSampler)
     """Who takes part in a round."""
-    participation: Annotated[float, Field(gt=0, le=1)] | None = None
+    participation: Annotated[
+        Annotated[float, Field(gt=0, le=1)] | None, BeforeValidator(_share_of_clients)
+    ] = None
     """Share of the population in each cohort; with `cohort_size` also unset, everybody."""
     cohort_size: PositiveInt | None = None
     """Clients in each cohort; instead of `participation`."""
@@ -149,21 +160,61 @@ class Trial(Hyperparameters):
 
     @property
     def name(self) -> str:
-        """A short name for people: what varies in most grids, and settings other than usual."""
+        """A name for people: what varies in most grids, then all settings other than usual."""
+        return named(self, self.other_settings)
+
+    @property
+    def short_name(self) -> str:
+        """What varies in most grids."""
         share = f"m{self.cohort_size}" if self.cohort_size else f"p{self.participation or 1.0:g}"
         sampler, method = label(self.sampler), label(self.method)
         return f"{method}-{self._data_label}-{share}-{sampler}-s{self.seed}"
 
     @property
+    def other_settings(self) -> dict[str, str]:
+        """What the short name does not tell, where it is not the default."""
+        data = _unusual(self.data, but={"dataset", "partition", "sha256", "seed"})
+        if (seed := _unusual(self.data).get("seed")) is not None:
+            data["data.seed"] = seed
+        plain = {"rounds", "eval_every", "eval_train_every", "init_digest", "plugin"}
+        return {
+            **_other_choice(self.data, "partition"),
+            **data,
+            **_other_choice(self, "model"),
+            **_unusual(self.model),
+            **_unusual(self.local),
+            **_unusual(self, but=set(Trial.model_fields) - plain),
+        }
+
+    @property
     def _data_label(self) -> str:
         partition = getattr(self.data, "partition", None)
-        settings = _unusual(partition) if partition is not None else ""
+        settings = _in_brackets(partition) if partition is not None else ""
         return f"{Path(self.data.dataset).stem}{settings}"  # of npz:PATH, the file's name
 
     @property
     def folder_name(self) -> str:
         """A name that is safe as a path and unique to these settings."""
-        return f"{re.sub(r'[^A-Za-z0-9._-]', '_', self.name)}-{self.key}"
+        return f"{re.sub(r'[^A-Za-z0-9._-]', '_', self.short_name)}-{self.key}"
+
+
+def named(trial: Trial, others: Mapping[str, str]) -> str:
+    return "-".join([trial.short_name, *(f"{name}={value}" for name, value in others.items())])
+
+
+def names_among(trials: Iterable[Trial]) -> dict[str, str]:
+    """Names that are as short as can be and still tell the trials of a launch apart, by key."""
+    given = {trial.key: trial for trial in trials}
+    others = {key: set(trial.other_settings.items()) for key, trial in given.items()}
+    shared = set.intersection(*others.values()) if others else set()
+
+    def is_telling(name: str, value: str) -> bool:
+        return (name, value) not in shared and name != "plugin"  # of a method there is one
+
+    return {
+        key: named(trial, {n: v for n, v in trial.other_settings.items() if is_telling(n, v)})
+        for key, trial in given.items()
+    }
 
 
 def identified(trials: Iterable[Trial], data_dir: Path | None) -> list[Trial]:
@@ -186,16 +237,41 @@ def check_plugin(trial: Trial) -> None:
 
 def label(settings: Hyperparameters) -> str:
     """A method or a sampler as its name and the settings that are not the default."""
-    return f"{name_of(settings)}{_unusual(settings)}"
+    return f"{name_of(settings)}{_in_brackets(settings)}"
 
 
-def _unusual(settings: Hyperparameters) -> str:
-    values = settings.model_dump(mode="json", exclude_defaults=True)
-    shown = [f"{field}={_short(value)}" for field, value in values.items() if field != "name"]
+def _in_brackets(settings: Hyperparameters) -> str:
+    shown = [f"{field}={value}" for field, value in _unusual(settings).items()]
     return f"({','.join(shown)})" if shown else ""
 
 
+def _unusual(settings: Hyperparameters, but: Container[str] = ()) -> dict[str, str]:
+    """The settings that are not the default, without the name of what they are settings of."""
+    values = settings.model_dump(mode="json", exclude_defaults=True)
+    return {
+        field: _short(value)
+        for field, value in values.items()
+        if field != "name" and field not in but
+    }
+
+
+def _other_choice(record: Hyperparameters, field: str) -> dict[str, str]:
+    """The name of what was chosen for a field, if it is not what usually is."""
+    declared = type(record).model_fields.get(field)
+    if declared is None:
+        return {}
+    chosen = name_of(getattr(record, field))
+    usual = name_of(declared.get_default(call_default_factory=True, validated_data={}))
+    return {} if chosen == usual else {field: chosen}
+
+
 def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return "x".join(map(_short, value))
+    if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value):
+        return value[:6]  # a digest
+    if value is None:
+        return "null"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -215,19 +291,10 @@ def explain(error: ValidationError, record: type[BaseModel] = Trial) -> str:
 def _complaint(item: Any, record: type[BaseModel]) -> str:
     path = [str(part) for part in item["loc"]]
     field = ".".join(path) or record.__name__.lower()
-    if item["type"] == "extra_forbidden":
-        return f"{field}: there is no such setting{_nearest_field(path, record)}"
+    if item["type"] == UNKNOWN:
+        return f"{field}: {item['msg']}"
     message = str(item["msg"]).removeprefix("Value error, ")
     value = item["input"]
-    shown = "" if isinstance(value, dict) or ", got `" in message else f", got `{value}`"
+    is_shown = isinstance(value, dict) or f"`{value}`" in message or ", got `" in message
+    shown = "" if is_shown else f", got `{value}`"
     return f"{field}: {message[0].lower()}{message[1:]}{shown}"
-
-
-def _nearest_field(path: list[str], record: type[BaseModel]) -> str:
-    """The fields beside the last of the path, where the path alone says which record that is."""
-    owner: Any = record
-    for part in path[:-1]:
-        field = getattr(owner, "model_fields", {}).get(part)
-        owner = field and field.annotation
-    fields = getattr(owner, "model_fields", None)
-    return f"; {did_you_mean(path[-1], fields)}" if fields else ""

@@ -7,7 +7,8 @@ from rich.console import Console
 from rich.table import Table
 
 from fedcome_ray import metrics
-from fedcome_ray.console.output import say, say_where
+from fedcome_ray.console.output import say, say_where, tell
+from fedcome_ray.experiments.trial import names_among
 from fedcome_ray.launch import repeat
 from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.request import Finished
@@ -47,25 +48,25 @@ def launch_record(
 
 
 def conclude(finished: Finished, outcome: Outcome, out: Console) -> None:
-    """Say what is missing and where to look."""
+    """Show the results, say what is missing and where to look."""
     request, extras = finished.request, finished.request.extras
+    show_results(finished, out)
+    names = names_among(request.trials)
     if extras.best is not None:
         write_best(finished, extras.best, out)
     if extras.trace:
-        ran = [(trial.name, request.folder(trial)) for trial in finished.trials]
+        ran = [(names[trial.key], request.folder(trial)) for trial in finished.trials]
         folder = request.locations.output / "traces"
         path = timeline.write(folder, f"{request.grid_name}-{request.name}", ran)
         say(out, f"trace      {path} (for ui.perfetto.dev or chrome://tracing)")
-    if outcome.finished:
-        if extras.timing:
-            out.print(timing_table(outcome))
-        say(out, f"outside of rounds: {outcome.overhead:.2f} s a trial")
+    if outcome.finished and extras.timing:
+        out.print(timing_table(outcome))
     for trial in request.trials:
         if trial.key in outcome.failures:
             why, log = outcome.failures[trial.key], request.folder(trial) / LOG
-            say(out, f"failed {trial.name}: {why}\n  {log}", "red")
+            say(out, f"failed {names[trial.key]}: {why}\n  {log}", "red")
     if outcome.complaint is not None:
-        say(out, outcome.complaint, "yellow")
+        tell(out, outcome.complaint, "yellow")
     if outcome.stopped:
         say(out, f"{len(outcome.stopped)} trials were stopped early: others did better")
     missing = outcome.num_pending - len(outcome.finished) - len(outcome.stopped)
@@ -82,7 +83,11 @@ def conclude(finished: Finished, outcome: Outcome, out: Console) -> None:
 
 def timing_table(outcome: Outcome) -> Table:
     """Where the time of the trials went."""
-    table = Table(title="Seconds of all trials")
+    table = Table(
+        title="Seconds of all trials",
+        caption=f"beside its rounds, a trial took {outcome.overhead:.2f} s: to start, to read its "
+        f"data, to write its results",
+    )
     table.add_column("phase")
     table.add_column("seconds", justify="right")
     table.add_column("share", justify="right")

@@ -1,9 +1,8 @@
 """What trials cost, by a short calibration of this machine."""
 
 import math
-import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import lru_cache
 from typing import NamedTuple
@@ -41,22 +40,33 @@ class Cost(NamedTuple):
     memory_bytes: int = 0  # of the largest trial, in all its processes
 
 
-Rates = dict[tuple[object, ...], float]
+Kind = tuple[object, ...]
+Rates = dict[Kind, float]
 """Seconds of local training per example, by kind of work."""
 
 
-def estimate(trials: Sequence[Trial], rates: Rates | None = None) -> Cost:
-    """Cost from a short calibration of each kind of work on this machine; `rates` are reused."""
+def calibrate(trials: Iterable[Trial], tell: Callable[[str], object]) -> Rates:
+    """The speed of this machine at each kind of work of these trials, by a short attempt."""
     device.prepare_process()
-    known: Rates = {} if rates is None else rates
+    kinds: dict[Kind, Trial] = {}
+    for trial in trials:
+        kinds.setdefault(_kind(trial, _describe(trial.data)), trial)
+    rates: Rates = {}
+    for number, (kind, trial) in enumerate(kinds.items(), start=1):
+        what = f"{name_of(trial.model)} on {trial.data.dataset}, {name_of(trial.method)}"
+        tell(f"calibrating {number} of {len(kinds)}: {what}")
+        shape = _describe(trial.data)
+        rates[kind] = _seconds_per_example(trial, shape, trial.cohort_size_of(shape.num_clients))
+    return rates
+
+
+def estimate(trials: Iterable[Trial], rates: Rates) -> Cost:
+    """What trials cost at these rates."""
     total = Cost()
     for trial in trials:
         shape = _describe(trial.data)
         cohort = trial.cohort_size_of(shape.num_clients)
-        kind = _kind(trial, shape)
-        if kind not in known:
-            known[kind] = _seconds_per_example(trial, shape, cohort)
-        cost = _cost_of(trial, shape, cohort, known[kind])
+        cost = _cost_of(trial, shape, cohort, rates[_kind(trial, shape)])
         total = Cost(
             total.rounds + cost.rounds,
             total.client_updates + cost.client_updates,
@@ -72,7 +82,7 @@ def _describe(data: DatasetSettings) -> Description:
     return datasets.describe(data)  # of many clients, it takes a while
 
 
-def _kind(trial: Trial, shape: Description) -> tuple[object, ...]:
+def _kind(trial: Trial, shape: Description) -> Kind:
     """What decides the speed of local training: model, batches, plain or corrected steps."""
     method = methods.build(trial.method)
     is_plain = method.correct is parts.uncorrected and trial.local.clip_norm is None
@@ -126,19 +136,6 @@ def _training_seconds(trial: Trial, shape: Description, num_clients: int, size: 
     return min(times)
 
 
-def plan_table(trials: Sequence[Trial], finished: set[str]) -> Table:
-    """The trials, one line each."""
-    table = Table(title=f"{len(trials)} trials", box=None, padding=(0, 0, 0, 1))
-    table.add_column("key")
-    table.add_column("trial", overflow="fold")
-    for heading in ("model", "rounds", "state"):
-        table.add_column(heading, no_wrap=True)
-    for trial in trials:
-        state = "finished" if trial.key in finished else ""
-        table.add_row(trial.key, trial.name, name_of(trial.model), str(trial.rounds), state)
-    return table
-
-
 def cost_words(cost: Cost, placement: Placement) -> str:
     """The cost in words."""
     cores = placement.concurrent * placement.trial.num_shards
@@ -150,9 +147,8 @@ def cost_words(cost: Cost, placement: Placement) -> str:
     )
 
 
-def cost_table(trials_by_grid: Mapping[str, Sequence[Trial]], cpus: int | None) -> Table:
-    """The cost of each grid and of all, on this machine or on a cluster of so many CPUs."""
-    cores = cpus or os.cpu_count() or 1
+def cost_table(costs: Mapping[str, Cost], num_trials: Mapping[str, int], cores: int) -> Table:
+    """The cost of each grid and of all, on a machine or a cluster of so many CPUs."""
     table = Table(  # as narrow as can be: no cell may be cut in a terminal of 80 columns
         title=f"By a short calibration of this machine, for {cores} CPUs",
         box=None,
@@ -161,14 +157,11 @@ def cost_table(trials_by_grid: Mapping[str, Sequence[Trial]], cpus: int | None) 
     table.add_column("grid", no_wrap=True)
     for heading in ("trials", "rounds", "updates", "CPU time", "time", "disk", "RAM"):
         table.add_column(heading, justify="right", no_wrap=True)
-    rates: Rates = {}
-    costs = {name: estimate(trials, rates) for name, trials in trials_by_grid.items()}
     for name, cost in costs.items():
-        num_trials = len(trials_by_grid[name])
-        table.add_row(name, str(num_trials), *_cells(cost, num_trials, cores))
+        table.add_row(name, str(num_trials[name]), *_cells(cost, num_trials[name], cores))
     total = sum(cost.cpu_seconds for cost in costs.values())
     table.add_section()
-    table.add_row("all", *[""] * 3, _time(total), _time(total / cores), "", "")
+    table.add_row("all", *[""] * 3, time_words(total), time_words(total / cores), "", "")
     return table
 
 
@@ -177,14 +170,15 @@ def _cells(cost: Cost, num_trials: int, cores: int) -> list[str]:
     return [
         f"{cost.rounds:,}",
         f"{cost.client_updates / 1000:,.0f}k",
-        _time(cost.cpu_seconds),
-        _time(cost.cpu_seconds / cores),
+        time_words(cost.cpu_seconds),
+        time_words(cost.cpu_seconds / cores),
         _size(cost.disk_bytes),
         _size(at_once * cost.memory_bytes),
     ]
 
 
-def _time(seconds: float) -> str:
+def time_words(seconds: float) -> str:
+    """So many days, hours, minutes or seconds."""
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * length:
             return f"{seconds / length:.3g} {unit}"

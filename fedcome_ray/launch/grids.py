@@ -2,7 +2,7 @@
 
 import argparse
 import dataclasses
-import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -11,15 +11,15 @@ from rich.console import Console
 
 from fedcome_ray import methods
 from fedcome_ray.console import arguments
-from fedcome_ray.console.output import noise_to
+from fedcome_ray.console.output import Talk, noise_to
 from fedcome_ray.experiments import grid, overlay
-from fedcome_ray.experiments.settings import parse_overrides
+from fedcome_ray.experiments.settings import parse_axes, parse_overrides
 from fedcome_ray.experiments.trial import Trial, identified
-from fedcome_ray.launch import cost, search, show
+from fedcome_ray.launch import document, plan, search, show
+from fedcome_ray.launch.conclusion import conclude
 from fedcome_ray.launch.launch import check_cluster, launch
+from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.request import Extras, Finished, Request, made_from
-from fedcome_ray.launch.results import show_results, write_best
-from fedcome_ray.runtime import placement
 
 SAMPLES = 16
 
@@ -35,83 +35,99 @@ class Search:
 
 def trials_of(args: argparse.Namespace, *names: str) -> dict[str, list[Trial]]:
     """The trials of grids, by grid, with the settings of the command line."""
-    methods.load_plugins(args.plugin)
-    overrides = parse_overrides(args.set)
-    rules = overlay.Overlay(overlay.load(args.overlay) if args.overlay else [])
-    found = {name: grid.expand(grid.load(name), args.profile, overrides, rules) for name in names}
-    rules.check_used()
-    return found
+    return _sweep(args, {name: grid.load(name) for name in names}, args.profile)
 
 
 def request_of(args: argparse.Namespace) -> tuple[Request, Search]:
     """The launch of one grid, or the search in it, that the arguments of `tune` ask for."""
-    loaded = grid.load(args.grid)
-    args.profile = grid.profile_name(loaded, args.profile)
-    (trials,) = trials_of(args, args.grid).values()
-    ranges = search.parse_space(loaded.space)
+    chosen = grid.load(args.grid) if args.grid else grid.DEFAULTS_ALONE
+    name = Path(args.grid).stem if args.grid else grid.SWEEP
+    (trials,) = _sweep(args, {name: chosen}, args.profile).values()
+    ranges = search.parse_space(chosen.space)
     if args.search is not None:
-        search.check_free(parse_overrides(args.set), trials, ranges)
+        search.check_free(dict(parse_overrides(args.set)), "--set", trials, ranges)
+        search.check_free(parse_axes(args.axis), "--axis", trials, ranges)
     request = make_request(args, args.grid, trials)
     return request, Search(args.search, args.samples or SAMPLES, ranges)
 
 
-def make_request(args: argparse.Namespace, name_or_path: str, trials: list[Trial]) -> Request:
-    """The launch of a grid's trials that the arguments ask for."""
+def _sweep(
+    args: argparse.Namespace, grids: Mapping[str, grid.Grid], profile: str | None
+) -> dict[str, list[Trial]]:
+    methods.load_plugins(args.plugin)
+    overrides = parse_overrides(args.set)
+    axes = parse_axes(args.axis, overrides)
+    rules = overlay.Overlay(overlay.load(args.overlay) if args.overlay else [])
+    found = {
+        name: grid.sweep(some, profile, overrides, axes, rules) for name, some in grids.items()
+    }
+    rules.check_used()
+    return found
+
+
+def make_request(
+    args: argparse.Namespace, name_or_path: str | None, trials: list[Trial]
+) -> Request:
+    """The launch of a grid's trials that the arguments ask for; without a grid, of axes alone."""
+    loaded = grid.load(name_or_path) if name_or_path else grid.DEFAULTS_ALONE
     machine = arguments.machine_options(args)
     check_cluster(machine.address)
     locations = arguments.locations(args)
     return Request(
-        grid_name=Path(name_or_path).stem,
-        profile=args.profile,
+        grid_name=Path(name_or_path).stem if name_or_path else grid.SWEEP,
+        profile=grid.profile_name(loaded, args.profile),
         trials=identified(trials, locations.data_dir),
         locations=locations,
         machine=machine,
+        measure=loaded.measure,
         extras=Extras(args.timing, args.trace, args.system_metrics, getattr(args, "best", None)),
-        made_from=made_from(grid.find(name_or_path), args.overlay, args.plugin),
+        made_from=made_from(
+            grid.find(name_or_path) if name_or_path else None, args.overlay, args.plugin
+        ),
     )
 
 
 def show_trials(args: argparse.Namespace, out: IO[str]) -> None:
     """Every trial of a grid as a document of YAML, with where its settings come from."""
     methods.load_plugins(args.plugin)
+    overrides = parse_overrides(args.set)
+    axes = parse_axes(args.axis, overrides)
     rules = overlay.Overlay(overlay.load(args.overlay) if args.overlay else [])
-    found = grid.traced(grid.load(args.grid), args.profile, parse_overrides(args.set), rules)
+    loaded = grid.load(args.grid) if args.grid else grid.DEFAULTS_ALONE
+    found = grid.sweep_traced(loaded, args.profile, overrides, axes, rules)
     rules.check_used()
     out.write("---\n".join(show.text(trial, origins) for trial, origins in found))
 
 
-def show_plan(request: Request, wanted: Search, out: Console) -> None:
+def show_plan(request: Request, wanted: Search, talk: Talk, *, all_trials: bool) -> None:
     """Trials, placement and cost; nothing is started."""
     if wanted.kind is not None:  # by candidates at random: others cost as much
         candidates = search.candidates_at_random(request.trials, wanted.ranges, wanted.samples)
         request = dataclasses.replace(request, trials=candidates)
-    finished = Finished.read(request)
-    out.print(cost.plan_table(request.trials, set(finished.results)))
-    pending = [trial for trial in request.trials if trial.key not in finished.results]
-    here = placement.place(request.machine, max(1, len(pending)), os.cpu_count() or 1, 0)
-    out.print(f"{placement.words(here)}\n{cost.cost_words(cost.estimate(pending), here)}")
+    plan.show_plan(request, talk, all_trials=all_trials)
 
 
-def run(request: Request, wanted: Search, out: Console) -> int:
+def run(request: Request, wanted: Search, talk: Talk) -> int:
     """Launch or search; the exit code."""
     with noise_to(request.log) as stderr:
-        console = Console(file=stderr)
+        console, out = talk.progress(stderr), talk.results(stderr)
         if wanted.kind is None:
-            return launch(request, out, console).exit_code
-        return _search(request, wanted.kind, wanted, out, console)
+            outcome = launch(request, console)
+        else:
+            request, outcome = _search(request, wanted.kind, wanted, console)
+        finished = Finished.read(request)
+        conclude(finished, outcome, out)
+    talk.document(document.of_launch(finished, outcome))
+    return outcome.exit_code
 
 
 def _search(
-    request: Request, kind: search.Kind, wanted: Search, out: Console, console: Console
-) -> int:
+    request: Request, kind: search.Kind, wanted: Search, console: Console
+) -> tuple[Request, Outcome]:
     from fedcome_ray.runtime.connection import connected  # imports Ray
 
     with connected(request.machine.address, console):  # one cluster for all its launches
         tried, outcomes = search.search(
-            request, wanted.ranges, kind, wanted.samples, lambda some: launch(some, out, console)
+            request, wanted.ranges, kind, wanted.samples, lambda some: launch(some, console)
         )
-    finished = Finished.read(tried)
-    show_results(finished, out)
-    if request.extras.best is not None:
-        write_best(finished, request.extras.best, out)
-    return max(outcome.exit_code for outcome in outcomes)
+    return tried, Outcome.of_all(outcomes)

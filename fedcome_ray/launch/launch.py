@@ -1,13 +1,17 @@
 """A launch: the pending trials of a request, run, tracked and summed up."""
 
+import sys
+
 from rich.console import Console
 
 from fedcome_ray import datasets
+from fedcome_ray.console.output import doing, say
 from fedcome_ray.datasets.population import Population
-from fedcome_ray.launch.conclusion import conclude, launch_record
+from fedcome_ray.launch import compiling
+from fedcome_ray.launch.conclusion import launch_record
 from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.request import Finished, Request
-from fedcome_ray.launch.results import show_results
+from fedcome_ray.launch.work import words_of
 from fedcome_ray.tracking.store import check_uri
 from fedcome_ray.tracking.tracker import Tracker
 from fedcome_ray.trials.folder import exclusive
@@ -15,12 +19,12 @@ from fedcome_ray.trials.origin import command_line
 from fedcome_ray.trials.run import check_fits
 
 
-def launch(request: Request, out: Console, console: Console) -> Outcome:
-    """Run what is not finished, show what there is: progress on `console`, results on `out`."""
+def launch(request: Request, console: Console) -> Outcome:
+    """Run what is not finished; `conclude` shows what came of it."""
     locations = request.locations
     check_cluster(request.machine.address)
     check_uri(locations.tracking_uri)
-    populations = load_populations(request)
+    populations = load_populations(request, console)
     # One launch at a time: its driver is the only writer of the default store, which is SQLite.
     with exclusive(locations.output, patience=0):
         before = Finished.read(request)
@@ -42,8 +46,6 @@ def launch(request: Request, out: Console, console: Console) -> Outcome:
         finally:
             tracker.close()
     outcome.complaint = tracker.complaint
-    show_results(after, out)
-    conclude(after, outcome, out)
     return outcome
 
 
@@ -55,12 +57,16 @@ def check_cluster(address: str | None) -> None:
         check_address(address)
 
 
-def load_populations(request: Request) -> dict[str, Population]:
+def load_populations(request: Request, console: Console) -> dict[str, Population]:
     """The population of each data configuration; what does not fit is found before Ray starts."""
     populations: dict[str, Population] = {}
+    told: set[str] = set()
     for trial in request.trials:
         key = trial.data.model_dump_json()
         if key not in populations:
+            if trial.data.dataset not in told:
+                told.add(trial.data.dataset)
+                doing(console, f"loading {trial.data.dataset}")
             populations[key] = datasets.load(trial.data, request.locations.data_dir)
         check_fits(trial, populations[key])
     return populations
@@ -75,9 +81,14 @@ def _run(
 ) -> Outcome:
     if not before.pending:
         return Outcome(num_pending=0)
-    from fedcome_ray.launch.tune_run import run_trials  # imports Ray and Tune
+    if "ray" not in sys.modules:
+        doing(console, "loading Ray")  # slower than starting it, with MLflow in the background
+    from fedcome_ray.launch.tune_run import run_trials
     from fedcome_ray.runtime.connection import connected
 
     with connected(request.machine.address, console):
         tracker.check_open()
+        say(console, words_of(before))
+        if compiling.is_due(before.pending):
+            doing(console, "compiling, once")
         return run_trials(request, before.pending, populations, tracker, console)

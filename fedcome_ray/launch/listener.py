@@ -34,6 +34,10 @@ class Listener:
         self._started: set[str] = set()
         self._last_counted: dict[str, int] = {}  # trial key -> number of a round
 
+    def stopping(self) -> None:
+        """Ctrl-C was pressed; may be told from within a signal handler."""
+        self._progress.stopping()
+
     def started(self, trial: Trial) -> None:
         if trial.key not in self._started:  # else it is a restart
             self._started.add(trial.key)

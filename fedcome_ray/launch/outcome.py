@@ -1,6 +1,7 @@
 """What happened to the trials that a launch had to run."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fedcome_ray import metrics
@@ -21,6 +22,22 @@ class Outcome:
     """Seconds that trials spent outside of their rounds, by what they did."""
     complaint: str | None = None  # of the store, whose mirror is behind
     slot_seconds: float = 0.0  # wall time of the grid times the trials that ran at once
+
+    @staticmethod
+    def of_all(outcomes: "Sequence[Outcome]") -> "Outcome":
+        """What happened to the trials of several launches, one after the other."""
+        whole = Outcome(sum(one.num_pending for one in outcomes))
+        for one in outcomes:
+            whole.finished |= one.finished
+            whole.failures |= one.failures
+            whole.stopped |= one.stopped
+            for name, seconds in one.phases.items():
+                whole.phases[name] += seconds
+            for name, seconds in one.outside.items():
+                whole.outside[name] += seconds
+            whole.complaint = one.complaint or whole.complaint
+            whole.slot_seconds += one.slot_seconds
+        return whole
 
     @property
     def ended(self) -> set[str]:

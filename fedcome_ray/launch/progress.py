@@ -3,7 +3,7 @@
 import html
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -14,12 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from fedcome_ray import metrics
-from fedcome_ray.experiments.trial import Trial
+from fedcome_ray.experiments.trial import Trial, names_among
 from fedcome_ray.federation.round import Round
+from fedcome_ray.launch.pace import Pace
 
 PLAIN_SECONDS = 10.0
 NOTEBOOK_SECONDS = 0.25
 MAX_ROWS = 12
+STOPPING = "stopping: trials write checkpoints; Ctrl-C again does not wait for them"
 
 
 class NotebookBar:
@@ -51,20 +53,31 @@ class NotebookBar:
 
 
 class Progress:
-    """Follows the trials of a launch. Work is counted in client updates, so that ETA is fair."""
+    """Follows the trials of a launch. Work is counted in client updates."""
 
-    def __init__(self, console: Console, trials: Sequence[Trial], cohort_sizes: dict[str, int]):
+    def __init__(
+        self,
+        console: Console,
+        trials: Sequence[Trial],
+        cohort_sizes: dict[str, int],
+        slots: int = 1,
+    ):
         self.console = console
         self.status: Counter[str] = Counter({"waiting": len(trials)})
+        self._names = names_among(trials)
         self._cohorts = cohort_sizes
+        self._pace = Pace(cohort_sizes, slots)
+        self._unfinished = {trial.key: trial for trial in trials}
         self._total = sum(trial.rounds * cohort_sizes[trial.key] for trial in trials)
         self._done = 0
         self._rounds: dict[str, int] = {}
         self._resumed: dict[str, int] = {}  # rounds of earlier launches
         self._running: dict[str, tuple[Trial, float | None]] = {}
+        self._began: dict[str, float] = {}  # by the monotonic clock
         self._best: tuple[float, str] | None = None
         self._start = time.monotonic()
         self._last_plain = self._start
+        self._notice = ""
         self._live: Live | NotebookBar | None = None
 
     def __enter__(self) -> "Progress":
@@ -82,23 +95,31 @@ class Progress:
         if self._live is not None:
             self._live.stop()
 
+    def stopping(self) -> None:
+        """Acknowledge Ctrl-C, also from within a signal handler."""
+        self._notice = STOPPING
+        if self._live is None:
+            self._say(STOPPING)
+
     def started(self, trial: Trial) -> None:
         self.status["waiting"] -= 1
         self.status["running"] += 1
         self._running[trial.key] = (trial, None)
+        self._began[trial.key] = time.monotonic()
 
     def resumed(self, trial: Trial, num_rounds: int) -> None:
         """Rounds of an earlier launch: done, but they say nothing about the speed of this one."""
         self._resumed[trial.key] = self._rounds[trial.key] = num_rounds
         self._done += num_rounds * self._cohorts[trial.key]
 
-    def advanced(self, trial: Trial, rounds: Iterable[Round]) -> None:
+    def advanced(self, trial: Trial, rounds: Sequence[Round]) -> None:
         before = self._rounds.get(trial.key, 0)
         accuracy = self._running.get(trial.key, (trial, None))[1]
         for one in rounds:
             self._rounds[trial.key] = max(self._rounds.get(trial.key, 0), one.number)
             accuracy = one.metrics.get(metrics.ACCURACY, accuracy)
         self._done += (self._rounds.get(trial.key, 0) - before) * self._cohorts[trial.key]
+        self._pace.heard(trial, [one for one in rounds if one.number > before])
         self._running[trial.key] = (trial, accuracy)
         self._say_something()
 
@@ -108,13 +129,16 @@ class Progress:
             self.status["running"] -= 1
         else:
             self.status["waiting"] -= 1  # its process died before the trial began
+        self._unfinished.pop(trial.key, None)
         _, accuracy = self._running.pop(trial.key, (trial, None))
         self.status[outcome] += 1
+        if outcome == "done" and trial.key in self._began:
+            self._pace.ended(trial, time.monotonic() - self._began[trial.key])
         if outcome == "done" and accuracy is not None:
-            self._best = max(self._best or (0.0, ""), (accuracy, trial.name))
+            self._best = max(self._best or (0.0, ""), (accuracy, self._names[trial.key]))
         if self._live is None or outcome == "failed":
             shown = why or (f"accuracy {accuracy:.3f}" if accuracy is not None else "")
-            self._say(f"{outcome:>6}  {trial.name}  {shown}")
+            self._say(f"{outcome:>6}  {self._names[trial.key]}  {shown}")
         self._say_something()
 
     def _say_something(self) -> None:
@@ -139,13 +163,15 @@ class Progress:
 
     def _speed(self) -> list[str]:
         share = f"{self._share_done():.0%}"
-        resumed = sum(rounds * self._cohorts[key] for key, rounds in self._resumed.items())
-        if self._done <= resumed:
-            return [share]
-        elapsed = time.monotonic() - self._start
+        unfinished = list(self._unfinished.values())  # the display is drawn in another thread
+        left = self._pace.left({t: t.rounds - self._rounds.get(t.key, 0) for t in unfinished})
+        if left is None:
+            doing = "estimating" if self._rounds else "starting"
+            return [share, doing] if unfinished else [share]
         rounds = sum(self._rounds.values()) - sum(self._resumed.values())
-        left = elapsed * (self._total - self._done) / (self._done - resumed)
-        return [share, f"{rounds / elapsed:.1f} rounds/s", f"ETA {timedelta(seconds=round(left))}"]
+        pace = f"{rounds / (time.monotonic() - self._start):.1f} rounds/s"
+        time_left = timedelta(seconds=round(left.seconds))
+        return [share, pace, f"ETA {time_left}" if left.is_all else f"ETA more than {time_left}"]
 
     def _best_so_far(self) -> list[str]:
         return [f"best {self._best[0]:.3f} {self._best[1]}"] if self._best else []
@@ -158,7 +184,7 @@ class Progress:
         for trial, accuracy in list(self._running.values())[:MAX_ROWS]:
             shown = "" if accuracy is None else f"accuracy {accuracy:.3f}"
             done = f"round {self._rounds.get(trial.key, 0)}/{trial.rounds}"
-            running.add_row(Text(f"  {trial.name}"), done, shown)
+            running.add_row(Text(f"  {self._names[trial.key]}"), done, shown)
         hidden = len(self._running) - MAX_ROWS
         bar = Table.grid(padding=(0, 1))  # a bar of its own does not end its line
         bar.add_row(
@@ -169,4 +195,6 @@ class Progress:
         if hidden > 0:
             lines.append(Text(f"  and {hidden} more"))
         lines += [Text(text, no_wrap=True, overflow="ellipsis") for text in self._best_so_far()]
+        if self._notice:
+            lines.append(Text(self._notice))
         return Group(*lines)

@@ -6,10 +6,14 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from fedcome_ray.console.options import Locations, MachineOptions
+from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.runtime.schedulers import RunAll, Scheduler
-from fedcome_ray.trials.folder import TrialResult, read_own_result
+from fedcome_ray.trials import checkpoint
+from fedcome_ray.trials.folder import CHECKPOINT, TrialResult, read_own_result
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class Request:
     trials: Sequence[Trial]
     locations: Locations
     machine: MachineOptions = field(default_factory=MachineOptions)
+    measure: grid.Measure = "accuracy"
     extras: Extras = field(default_factory=Extras)
     scheduler: Scheduler = field(default_factory=RunAll)
     made_from: Mapping[str, str] = field(default_factory=dict)
@@ -82,6 +87,13 @@ class Finished:
         return [trial for trial in self.request.trials if trial.key in self.results]
 
     @cached_property
+    def begun(self) -> dict[str, int]:
+        """The rounds done of pending trials that have a checkpoint, by trial key."""
+        files = {trial.key: self.request.folder(trial) / CHECKPOINT for trial in self.pending}
+        found = {key: _rounds_in(file) for key, file in files.items() if file.exists()}
+        return {key: rounds for key, rounds in found.items() if rounds}
+
+    @cached_property
     def pending(self) -> list[Trial]:
         """The trials that are left to run: neither finished nor stopped early."""
         request = self.request
@@ -91,3 +103,10 @@ class Finished:
             if trial.key not in self.results
             and not request.scheduler.is_stopped(request.folder(trial))
         ]
+
+
+def _rounds_in(file: Path) -> int:
+    try:
+        return checkpoint.read_number(file, "server.round_index")
+    except (SafetensorError, OSError):
+        return 0  # the trial itself will say that its checkpoint is damaged

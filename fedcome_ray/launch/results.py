@@ -1,14 +1,16 @@
 """The finished trials of a request as a table, and the best settings among them."""
 
 from pathlib import Path
+from statistics import median
 
 from rich.console import Console
 
 from fedcome_ray import metrics
-from fedcome_ray.console.output import say
+from fedcome_ray.console.output import say, tell
 from fedcome_ray.experiments import overlay
 from fedcome_ray.launch.request import Finished
-from fedcome_ray.launch.summary import Reached, result_table
+from fedcome_ray.launch.summary import Reached, accuracy_table, cost_table
+from fedcome_ray.trials.folder import read_rounds
 from fedcome_ray.trials.provenance import cautions, commits
 
 
@@ -17,15 +19,22 @@ def show_results(finished: Finished, out: Console) -> None:
     request = finished.request
     names = sorted({trial.data.dataset for trial in request.trials})
     rounds = sorted({trial.rounds for trial in request.trials})
-    out.print(result_table(request.trials, _reached(finished)))
-    say(
+    if request.measure == "cost":
+        out.print(cost_table(request.trials, _seconds(finished)))
+    else:
+        out.print(accuracy_table(request.trials, _reached(finished)))
+    seeds = len({trial.seed for trial in request.trials})
+    tell(
         out,
-        f"grid {request.grid_name}, profile {request.profile}, {', '.join(names)}, "
-        f"{'/'.join(map(str, rounds))} rounds, {len({t.seed for t in request.trials})} seed(s), "
-        f"{len(finished.results)} of {len(request.trials)} trials, commit {_commits(finished)}",
+        f"{', '.join(names)}, {'/'.join(map(str, rounds))} rounds, {seeds} seed(s), "
+        f"{len(finished.results)} of {len(request.trials)} trials",
+    )
+    tell(
+        out,
+        f"grid {request.grid_name}, profile {request.profile}, commit {_commits(finished)}",
     )
     for caution in cautions([result.computed_with for result in finished.results.values()]):
-        say(out, caution, "yellow")
+        tell(out, caution, "yellow")
 
 
 def _reached(finished: Finished) -> dict[str, Reached]:
@@ -33,6 +42,15 @@ def _reached(finished: Finished) -> dict[str, Reached]:
     return {
         key: Reached(100 * one.final[metrics.ACCURACY_TAIL], 100 * one.final[metrics.ACCURACY])
         for key, one in finished.results.items()
+    }
+
+
+def _seconds(finished: Finished) -> dict[str, float]:
+    """What a round of each trial took, by trial key."""
+    rounds = {trial.key: read_rounds(finished.request.folder(trial)) for trial in finished.trials}
+    return {
+        key: median(one.seconds[metrics.SECONDS_ROUND] for one in own if one.number > 0)
+        for key, own in rounds.items()
     }
 
 

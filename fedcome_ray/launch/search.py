@@ -13,7 +13,7 @@ an interruption. `asha` draws all candidates at random and stops the worse ones 
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError, model_validator
 from fedcome_ray import metrics
 from fedcome_ray.errors import GridError, UserError
 from fedcome_ray.experiments.overlay import TUNED
-from fedcome_ray.experiments.settings import Setting, assign
+from fedcome_ray.experiments.settings import assign
 from fedcome_ray.experiments.trial import Trial, explain, parse_trial
 from fedcome_ray.hyperparameters import Hyperparameters, name_of
 from fedcome_ray.launch.outcome import Outcome
@@ -116,12 +116,12 @@ def first_of_each_method(trials: Sequence[Trial], space: Space) -> list[Trial]:
     return list(starts.values())
 
 
-def check_free(overrides: Sequence[Setting], trials: Sequence[Trial], space: Space) -> None:
-    """Refuse to fix by `--set` what the search would draw."""
+def check_free(given: Iterable[str], option: str, trials: Sequence[Trial], space: Space) -> None:
+    """Refuse to fix by an option what the search would draw."""
     drawn = {setting for trial in trials for setting in space.get(name_of(trial.method), {})}
-    for name, value in overrides:
+    for name in given:
         if name in drawn:
-            raise UserError(f"--set {name}={value}: the search draws it; leave one of them out")
+            raise UserError(f"{option} {name}: the search draws it; leave one of them out")
 
 
 def vary(trial: Trial, values: Mapping[str, Any]) -> Trial:

@@ -13,11 +13,11 @@ from rich.table import Table
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from fedcome_ray import datasets
+from fedcome_ray import datasets, metrics
 from fedcome_ray.clients.shard import BLOCK_MEMORY
 from fedcome_ray.console.exits import deferred_interrupt
 from fedcome_ray.console.options import Locations, MachineOptions
-from fedcome_ray.console.output import say, say_where
+from fedcome_ray.console.output import Talk, doing, say, say_where, tell
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.errors import UserError
 from fedcome_ray.experiments import grid
@@ -25,6 +25,7 @@ from fedcome_ray.experiments.settings import Draft, Setting
 from fedcome_ray.experiments.trial import Trial, check_plugin
 from fedcome_ray.federation.shards import LocalShards, Shards
 from fedcome_ray.hyperparameters import name_of
+from fedcome_ray.launch import compiling, document
 from fedcome_ray.launch.launch import check_cluster
 from fedcome_ray.launch.listener import Tracks
 from fedcome_ray.launch.progress import Progress
@@ -32,7 +33,7 @@ from fedcome_ray.launch.repeat import Kept, command
 from fedcome_ray.runtime.placement import place
 from fedcome_ray.tracking.store import check_uri
 from fedcome_ray.tracking.tracker import Tracker, Untracked
-from fedcome_ray.trials.folder import exclusive, read_own_result, read_result
+from fedcome_ray.trials.folder import LOG, exclusive, log_error, read_own_result, read_result
 from fedcome_ray.trials.origin import command_line, keep_origin
 from fedcome_ray.trials.provenance import cautions, commits
 from fedcome_ray.trials.run import TrialRun, check_fits
@@ -60,10 +61,14 @@ class SingleRequest:
         return self.machine.num_shards is not None or self.machine.address is not None
 
 
-def run_and_show(request: SingleRequest, out: Console) -> None:
+def run_and_show(request: SingleRequest, talk: Talk) -> None:
     """Run the trial, or go on with it, and show its result."""
-    locations = request.locations
-    was_finished, complaint = run_single(request, Console(stderr=True))
+    locations, out = request.locations, talk.results()
+    was_finished, complaint = run_single(request, talk.progress())
+    uri = locations.tracking_uri
+    talk.document(
+        document.of_run(request.trial, request.folder, was_finished=was_finished, tracking_uri=uri)
+    )
     if was_finished:
         say(out, "finished earlier, nothing is run")
     show_result(request.trial, request.folder, out)
@@ -83,10 +88,12 @@ def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | No
     if request.is_tracked:
         check_uri(request.locations.tracking_uri)
     trial, folder = request.trial, request.folder
+    doing(console, f"loading {trial.data.dataset}")
     population = datasets.load(trial.data, request.locations.data_dir)
     check_params(request, population)
     with ExitStack() as stack:
         stack.enter_context(exclusive(folder))
+        stack.enter_context(errors_logged(folder))
         was_finished = read_own_result(folder) is not None
         if was_finished:
             tracker = stack.enter_context(closing(tracker_of(request)))
@@ -97,9 +104,26 @@ def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | No
             tracker = stack.enter_context(closing(tracker_of(request)))
             keep_origin(trial, folder, command_line())
             run = TrialRun(trial, population, shards, folder, request.init_params)
+            if run.num_restored:
+                say(console, f"goes on at round {run.num_restored + 1} of {trial.rounds}")
+            if compiling.is_due([trial]):
+                doing(console, "compiling, once")
             follow(run, tracker, population.num_clients, console)
         tracker.check_open()
     return was_finished, tracker.complaint
+
+
+@contextmanager
+def errors_logged(folder: Path) -> Iterator[None]:
+    """Keep what is known of an error in the trial's log, and say where that is."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        log_error(folder, error)
+        error.add_note(str(folder / LOG))
+        raise
 
 
 def check_place(request: SingleRequest) -> None:
@@ -205,7 +229,7 @@ def follow(run: TrialRun, tracker: Tracks, num_clients: int, console: Console) -
         tracker.trial_started(trial)
         cohorts = {trial.key: trial.cohort_size_of(num_clients)}
         progress = Progress(console, [trial], cohorts)
-        with progress, deferred_interrupt() as is_interrupted:
+        with progress, deferred_interrupt(progress.stopping) as is_interrupted:
             progress.started(trial)
             progress.resumed(trial, run.num_restored)
             while not (run.is_finished or is_interrupted()):
@@ -230,10 +254,10 @@ def show_result(trial: Trial, folder: Path, out: Console) -> None:
     table = Table()
     table.add_column("metric")
     table.add_column("value", justify="right")
-    for name, value in result.final.items():
-        table.add_row(name, f"{value:.4g}")
-    say(out, f"{trial.name} after {trial.rounds} rounds on {trial.data.dataset}")
+    for name in sorted(result.final, key=metrics.importance):
+        table.add_row(name, f"{result.final[name]:.4g}")
+    say(out, f"{trial.name}\nafter {trial.rounds} rounds on {trial.data.dataset}")
     out.print(table)
     say(out, f"seed {trial.seed}, key {trial.key}, commit {commits([result.provenance])}")
     for caution in cautions([result.computed_with]):
-        say(out, caution, "yellow")
+        tell(out, caution, "yellow")

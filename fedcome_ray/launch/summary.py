@@ -1,14 +1,16 @@
-"""The table at the end of a launch: mean and spread over seeds of the accuracy that was reached.
+"""The table at the end of a launch: mean and spread over seeds of what the grid is about.
 
-The mean of the last tenth of the rounds comes first, since a single round swings.
+Of accuracy, the mean of the last tenth of the rounds comes first, since a single round swings.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import mean, stdev
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Group
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -23,26 +25,114 @@ class Reached(NamedTuple):
     last: float  # of the last round
 
 
-Cells = dict[tuple[str, ...], dict[str, list[Reached]]]
+ValueT = TypeVar("ValueT")
+Cells = dict[tuple[str, ...], dict[str, list[ValueT]]]
 KINDS = ("method", "sampler", "model")
 TELLING = ("method", "sampler", "data.dataset")  # looked at first
 
 
-def result_table(trials: Sequence[Trial], reached: Mapping[str, Reached]) -> Group:
+def accuracy_table(trials: Sequence[Trial], reached: Mapping[str, Reached]) -> Group:
     """Rows and columns are the settings in which the trials differ; only seeds are averaged.
 
     `reached` is by trial key; cells without a finished trial stay empty.
     """
+    is_held_out = any(getattr(trial.data, "validation", None) for trial in trials)
+    side = "Validation" if is_held_out else "Test"
+    title = f"{side} accuracy, %{{across}}: last tenth of the rounds, last round"
+    return _table(trials, reached, title, "accuracy", _tail, _accuracy_words)
+
+
+def cost_table(trials: Sequence[Trial], seconds: Mapping[str, float]) -> Group:
+    """What a round took, laid out as accuracies are; `seconds` is by trial key."""
+    title = "Milliseconds of a round{across}: the median of all rounds"
+    return _table(trials, seconds, title, "ms", lambda own: -mean(own), _cost_words)
+
+
+def _table(
+    trials: Sequence[Trial],
+    values: Mapping[str, ValueT],
+    title: str,
+    heading: str,
+    score: Callable[[list[ValueT]], float],
+    words: Callable[[list[ValueT], bool], str],
+) -> Group:
+    """`score` is the better the larger, `words` are those of a cell, which may be the best."""
     points = {trial.key: _point(trial) for trial in trials}
     rows, column = _rows_and_column(list(points.values()))
-    cells: Cells = {}
+    cells: Cells[ValueT] = {}
     for key, point in points.items():
         row = cells.setdefault(tuple(point.get(name, "") for name in rows), {})
-        values = row.setdefault(point[column] if column else "accuracy", [])
-        if key in reached:
-            values.append(reached[key])
-    is_held_out = any(getattr(trial.data, "validation", None) for trial in trials)
-    return _render(cells, rows, column, "Validation" if is_held_out else "Test")
+        found = row.setdefault(point[column] if column else heading, [])
+        if key in values:
+            found.append(values[key])
+    across = f", by {column}" if column else ""
+    # A table would cut its own title.
+    return Group(Text(title.format(across=across)), Folded(rows, _texts(cells, score, words)))
+
+
+def _texts(
+    cells: Cells[ValueT],
+    score: Callable[[list[ValueT]], float],
+    words: Callable[[list[ValueT], bool], str],
+) -> "Texts":
+    columns = list({column: None for row in cells.values() for column in row})
+    best = {
+        column: max((score(row[column]) for row in cells.values() if row.get(column)), default=None)
+        for column in columns
+    }
+
+    def text(own: list[ValueT], column: str) -> str:
+        return words(own, score(own) == best[column]) if own else "-"
+
+    return {
+        labels: {column: text(row.get(column, []), column) for column in columns}
+        for labels, row in cells.items()
+    }
+
+
+Texts = dict[tuple[str, ...], dict[str, str]]  # labels of a row -> column -> cell
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A table that goes on below itself if it has more columns than the terminal is wide."""
+
+    rows: Sequence[str]  # the headings of the labels
+    texts: Texts
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        left = list(next(iter(self.texts.values()), {}))
+        while left:
+            count = next(
+                (n for n in range(len(left), 1, -1) if self._fits(left[:n], console, options)), 1
+            )
+            yield self._part(left[:count])
+            left = left[count:]
+            if left:
+                yield ""
+
+    def _fits(self, columns: list[str], console: Console, options: ConsoleOptions) -> bool:
+        wide = options.update(max_width=10_000)
+        return Measurement.get(console, wide, self._part(columns)).maximum <= options.max_width
+
+    def _part(self, columns: list[str]) -> Table:
+        table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
+        for name in self.rows:
+            table.add_column(name, overflow="fold")
+        for column in columns:
+            table.add_column(column, justify="right", no_wrap=True)
+        for labels, cells in self.texts.items():
+            table.add_row(*labels, *(cells[column] for column in columns))
+        return table
+
+
+def axes_of(trials: Sequence[Trial]) -> dict[str, list[str]]:
+    """The settings in which trials differ, with their values; what goes with others is left out."""
+    points = [{**_point(trial), "seed": str(trial.seed)} for trial in trials]
+    return {
+        name: list(dict.fromkeys(point[name] for point in points if name in point))
+        for name in _telling(points)
+    }
 
 
 def _point(trial: Trial) -> dict[str, str]:
@@ -53,7 +143,15 @@ def _point(trial: Trial) -> dict[str, str]:
 
 
 def _rows_and_column(points: list[dict[str, str]]) -> tuple[list[str], str | None]:
-    """The settings that tell trials apart: as rows, and the last one that is no kind as columns.
+    """The settings that tell trials apart: as rows, and the last one that is no kind as columns."""
+    telling = _telling(points)
+    plain = [name for name in telling if name not in KINDS]
+    column = plain[-1] if plain and all(plain[-1] in point for point in points) else None
+    return [name for name in telling if name != column] or ["method"], column
+
+
+def _telling(points: list[dict[str, str]]) -> list[str]:
+    """The settings that tell trials apart.
 
     What goes without saying is left out: a dataset's own settings vary with the dataset.
     """
@@ -62,33 +160,12 @@ def _rows_and_column(points: list[dict[str, str]]) -> tuple[list[str], str | Non
     for name in [*(name for name in names if name != "model"), "model"]:
         if _count(points, [*telling, name]) > _count(points, telling):
             telling.append(name)
-    plain = [name for name in telling if name not in KINDS]
-    column = plain[-1] if plain and all(plain[-1] in point for point in points) else None
-    return [name for name in telling if name != column] or ["method"], column
+    return telling
 
 
 def _count(points: list[dict[str, str]], names: list[str]) -> int:
     """How many points can be told apart by these settings."""
     return len({tuple(point.get(name) for name in names) for point in points})
-
-
-def _render(cells: Cells, rows: list[str], column_name: str | None, side: str) -> Group:
-    columns = list({column: None for row in cells.values() for column in row})
-    across = f", by {column_name}" if column_name else ""
-    words = f"{side} accuracy, %{across}: last tenth of the rounds, last round"
-    title = Text(words)  # a table would cut its own title
-    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), pad_edge=False)
-    for name in rows:
-        table.add_column(name)
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    best = {
-        column: max((_tail(row[column]) for row in cells.values() if row.get(column)), default=None)
-        for column in columns
-    }
-    for labels, row in cells.items():
-        table.add_row(*labels, *(_cell(row.get(column, []), best[column]) for column in columns))
-    return Group(title, table)
 
 
 def _show(value: Any) -> str:
@@ -99,10 +176,16 @@ def _tail(values: list[Reached]) -> float:
     return mean(one.tail for one in values)
 
 
-def _cell(values: list[Reached], best: float | None) -> str:
-    if not values:
-        return "-"
+def _accuracy_words(values: list[Reached], is_best: bool) -> str:
     spread = f"±{stdev(one.tail for one in values):.1f}" if len(values) > 1 else ""
-    text = f"{_tail(values):.1f}{spread}"
-    text = f"[bold]{text}[/bold]" if _tail(values) == best else text
+    text = _emphasised(f"{_tail(values):.1f}{spread}", is_best)
     return f"{text} {mean(one.last for one in values):.1f}"
+
+
+def _cost_words(seconds: list[float], is_best: bool) -> str:
+    spread = f"±{1000 * stdev(seconds):.1f}" if len(seconds) > 1 else ""
+    return _emphasised(f"{1000 * mean(seconds):.1f}{spread}", is_best)
+
+
+def _emphasised(text: str, is_best: bool) -> str:
+    return f"[bold]{text}[/bold]" if is_best else text

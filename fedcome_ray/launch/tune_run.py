@@ -1,7 +1,9 @@
 """The trials of a launch on Ray Tune: the one module beside `runtime/` that knows Ray."""
 
 import shutil
+import signal
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,6 +12,8 @@ import ray
 from ray import tune
 from rich.console import Console
 
+from fedcome_ray.console.exits import handling
+from fedcome_ray.console.output import tell
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.launch.listener import Listener, Tracks
@@ -39,13 +43,15 @@ def run_trials(
     placement = place(request.machine, len(trials), cpus, gpus)
     check_feasible(placement.trial)
     check_storage(request.locations.output)
-    console.print(f"{len(trials)} trials, {words(placement)}", highlight=False)
+    tell(console, words(placement))
     cohorts = {
         trial.key: trial.cohort_size_of(populations[trial.data.model_dump_json()].num_clients)
         for trial in trials
     }
     start = time.monotonic()
-    with Progress(console, trials, cohorts) as progress:
+    # Tune would leave its own handler of Ctrl-C behind.
+    as_before = handling(signal.SIGINT, signal.getsignal(signal.SIGINT) or signal.SIG_DFL)
+    with as_before, Progress(console, trials, cohorts, placement.concurrent) as progress:
         listener = Listener(request, trials, tracker, progress)
         _fit(request, trials, populations, placement, listener)
     listener.outcome.slot_seconds = (time.monotonic() - start) * placement.concurrent
@@ -106,6 +112,21 @@ class Callback(tune.Callback):
     def __init__(self, listener: Listener, trials: Sequence[Trial]) -> None:
         self._listener = listener
         self._trials = {trial.key: trial for trial in trials}
+        self._is_watching = False
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Say that Ctrl-C was heard: Tune, which handles it, says so only in the log."""
+        if self._is_watching or threading.current_thread() is not threading.main_thread():
+            return
+        self._is_watching = True
+        handle = signal.getsignal(signal.SIGINT)
+
+        def acknowledge(number: int, frame: Any) -> None:
+            self._listener.stopping()
+            if callable(handle):
+                handle(number, frame)
+
+        signal.signal(signal.SIGINT, acknowledge)
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune pickles its callbacks for a restore that we do not use

@@ -29,6 +29,7 @@ from fedcome_ray.methods import (
     scaffold,
 )
 from fedcome_ray.methods.method import AnyMethod
+from fedcome_ray.methods.watch import watched
 from fedcome_ray.registry import Entry, Registry
 
 MethodEntry = Entry[AnyMethod]
@@ -42,7 +43,12 @@ REGISTRY: Registry[MethodEntry] = Registry(
         MethodEntry(feddyn.FedDyn, feddyn.build, "FedDyn"),
         MethodEntry(fedfv.FedFV, fedfv.build, "FedFV"),
         MethodEntry(feddc.FedDC, feddc.build, "FedDC"),
-        MethodEntry(fedcome.FedCOME, fedcome.build, "FedCOME"),
+        MethodEntry(
+            fedcome.FedCOME,
+            fedcome.build,
+            "FedCOME",
+            compiled="fedcome_ray.consensus.active_set",
+        ),
         MethodEntry(fednova.FedNova, fednova.build, "FedNova"),
         MethodEntry(fedadam.FedAdam, fedadam.build, "FedAdam"),
         MethodEntry(fedyogi.FedYogi, fedyogi.build, "FedYogi"),
@@ -83,7 +89,8 @@ def load_plugins(files: Iterable[str]) -> None:
             raise UserError(f"{origin}: must define `build`, a function that returns a `Method`")
         config = configs.pop()
         code = plugins.source(module)
-        entry = MethodEntry(config, module.build, config.__name__, plugins.digest(code), code)
+        build, digest = watched(module.build), plugins.digest(code)
+        entry = MethodEntry(config, build, config.__name__, digest, source=code)
         REGISTRY.add(entry, origin)
 
 

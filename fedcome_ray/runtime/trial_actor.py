@@ -7,9 +7,8 @@ its shards with it.
 
 import os
 import resource
-import traceback
 from collections import defaultdict
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, process_time
@@ -24,7 +23,7 @@ from fedcome_ray.federation.round import Round
 from fedcome_ray.runtime.placement import TrialPlace
 from fedcome_ray.runtime.populations import SharedPopulation
 from fedcome_ray.runtime.shards import in_a_pool, in_this_process
-from fedcome_ray.trials.folder import LOG, exclusive, read_own_result, read_rounds
+from fedcome_ray.trials.folder import exclusive, log_error, read_own_result, read_rounds
 from fedcome_ray.trials.news import News
 from fedcome_ray.trials.origin import keep_origin
 from fedcome_ray.trials.run import TrialRun
@@ -77,9 +76,7 @@ class TrialActor(tune.Trainable):
             news = self._advance()
         except Exception as error:  # noqa: BLE001 - reported with its cause, and the grid goes on
             self._close()
-            # The folder may be what failed: a full disk, or somebody removed it.
-            with suppress(OSError), (self._folder / LOG).open("a") as file:
-                traceback.print_exception(error, file=file)
+            log_error(self._folder, error)
             kind = "" if isinstance(error, FedcomeError) else f"{type(error).__name__}: "
             news = News(failure=f"{kind}{error}")
         self._last_answer = perf_counter()

@@ -30,7 +30,12 @@ REGISTRY: Registry[SamplerEntry] = Registry(
     "sampler",
     [
         SamplerEntry(RandomSampler, uniform.build, "random"),
-        SamplerEntry(SimilaritySampler, similarity.build, "similarity"),
+        SamplerEntry(
+            SimilaritySampler,
+            similarity.build,
+            "similarity",
+            compiled="fedcome_ray.samplers.annealing",
+        ),
     ],
 )
 

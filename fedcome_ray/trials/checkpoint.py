@@ -48,6 +48,12 @@ def read(path: Path) -> tuple[Arrays, dict[str, str]]:
     return load_file(path), notes
 
 
+def read_number(path: Path, name: str) -> int:
+    """One number of a checkpoint, without reading the rest."""
+    with safe_open(path, framework="numpy") as file:
+        return int(file.get_tensor(name))
+
+
 def replace(path: Path, save: Callable[[Path], object]) -> None:
     """Let `save` write a temporary file beside `path`, then put it in its place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

@@ -18,8 +18,9 @@ import fcntl
 import json
 import os
 import time
+import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -142,3 +143,9 @@ def exclusive(folder: Path, patience: float = 20.0) -> Iterator[None]:
                     raise FedcomeError(f"another process is at work in {folder}") from None
                 time.sleep(0.2)
         yield
+
+
+def log_error(folder: Path, error: Exception) -> None:
+    """Keep everything that is known of an error; the folder may be what failed, by a full disk."""
+    with suppress(OSError), (folder / LOG).open("a") as file:
+        traceback.print_exception(error, file=file)

@@ -1,9 +1,12 @@
 """Renew the pictures of the documentation.
 
     python -m tests.analysis.make_screenshots --report results/analysis/report.html
+    python -m fedcome_ray.ui --output results          # in another terminal, for MLflow's pages
+    python -m tests.analysis.make_screenshots --report results/analysis/report.html \\
+        --server http://127.0.0.1:5000
 
 Needs Chromium and the extra `dev`. The report must hold the grids `full_participation`,
-`partial_participation` and `client_loss`.
+`partial_participation`, `client_loss` and `fairness`. Without a server MLflow's pictures stay.
 """
 
 import argparse
@@ -21,6 +24,7 @@ FIGURES = {
     "full_participation_convergence.png": "figure_convergence",
     "client_loss_client_loss.png": "figure_client_loss",
     "partial_participation_similarity.png": "figure_similarity",
+    "fairness_sorted_accuracy.png": "figure_sorted_accuracy",
 }
 
 
@@ -39,7 +43,7 @@ def shoot_report(driver: Any, address: str) -> None:
     for theme in ("light", "dark"):
         browser.set_theme(driver, theme)
         driver.get(address)
-        scroll(driver, "summary")
+        scroll(driver, "found")
         save(driver.get_screenshot_as_png(), f"report_summary_{theme}")
         scroll(driver, "full_participation")
         save(driver.get_screenshot_as_png(), f"report_tables_{theme}")

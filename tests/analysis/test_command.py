@@ -1,5 +1,6 @@
 """`python -m analysis` on a real store."""
 
+import json
 import re
 from pathlib import Path
 
@@ -33,12 +34,22 @@ def test_tables_figures_and_report_are_written(written: Path) -> None:
     assert "9 of 10 trials finished; 1 failed" in text
 
 
+def test_what_was_found_is_written_in_sentences(written: Path) -> None:
+    text = (written / "found.md").read_text(encoding="utf-8")
+    assert "FedCOME was about level with FedAvg" in text
+    assert "Grid sensitivity has not been run: stable." in text
+
+
 def test_the_report_is_complete_in_itself(written: Path) -> None:
     page = (written / "report.html").read_text(encoding="utf-8")
     assert not re.search(r"(src|href)=\"(?!#|data:)", page)
-    assert "url(" not in page
-    targets = set(re.findall(r' id="([^"]+)"', page))
-    assert set(re.findall(r'href="#([^"]+)"', page)) <= targets
+    assert not re.search(r"url\((?!#)", page)
+    listed = re.search('<script type="application/json" id="trials-data">(.*?)</script>', page)
+    assert listed is not None
+    runs = {f"run-{row[0]}" for row in json.loads(listed[1])["rows"]}  # made when asked for
+    targets = re.findall(r'\bid="([^"]+)"', page)
+    assert len(targets) == len(set(targets))
+    assert set(re.findall(r'href="#([^"]+)"', page)) <= {*targets, *runs}
     assert 'sensitivity</th><td></td><td class="words">not run' in page
 
 
@@ -47,7 +58,10 @@ def test_a_metric_that_nobody_named_is_in_the_report_folded_away(written: Path) 
     fold = re.search(r'<section id="fairness">.*?<details>(.*?)</details>', page, re.DOTALL)
     assert fold is not None
     assert "<summary>Other metrics</summary>" in fold[1]
-    assert f"<th>{UNNAMED_METRIC}</th><td>0.125</td><td>0.125</td><td>0.125</td>" in fold[1]
+    assert (
+        f'<th scope="row">{UNNAMED_METRIC}</th><td>0.125</td><td>0.125</td><td>0.125</td>'
+        in fold[1]
+    )
     assert "accuracy/test" not in fold[1]
     assert (written / "tables" / "fairness_other_metrics.csv").exists()
 

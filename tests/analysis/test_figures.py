@@ -5,7 +5,8 @@ from analysis import figures, style
 from analysis.contents import contents_of
 from analysis.study import LAYOUTS, Study, select
 from fedcome_ray.methods import PAPER
-from tests.analysis.conftest import join, seeds
+from tests.analysis import synthetic
+from tests.analysis.conftest import join, opened, seeds
 
 
 def study_with_everything(grid: str) -> Study:
@@ -53,8 +54,12 @@ def draw(study: Study) -> list[figures.Drawing]:
 def test_every_grid_can_be_drawn(grid: str) -> None:
     drawings = {d.name.removeprefix(f"{grid}_"): d for d in draw(study_with_everything(grid))}
     assert {"time", "similarity"} <= set(drawings)
-    special = {"fairness": "accuracy", "client_loss": "client_loss", "sensitivity": "sensitivity"}
-    assert set(drawings) & set(special.values()) == {special[n] for n in special if n == grid}
+    special = {
+        "fairness": {"accuracy", "sorted_accuracy"},
+        "client_loss": {"client_loss"},
+        "sensitivity": {"sensitivity"},
+    }
+    assert set(drawings) & set().union(*special.values()) == special.get(grid, set())
     for drawing in drawings.values():
         assert drawing.caption
         assert figures.as_bytes(drawing.figure, "png").startswith(b"\x89PNG")
@@ -91,3 +96,34 @@ def test_methods_differ_in_colour_and_in_marker() -> None:
 def test_a_method_looks_the_same_whatever_is_beside_it() -> None:
     alone = style.looks({"FedDC": "feddc"})
     assert alone["FedDC"] == style.looks({"FedAvg": "fedavg", "FedDC": "feddc"})["FedDC"]
+
+
+def test_clients_are_sorted_within_each_seed_and_averaged_by_rank() -> None:
+    study = opened(seeds("fedcome", 60.0, 62.0, grid="fairness"))
+    accuracies = {0: (0.9, 0.5, 0.7), 1: (0.6, 0.8, 1.0)}  # of three clients
+    clients = pd.concat(
+        pd.DataFrame({"run_id": run, "round": 3, "client": range(3), "test_accuracy": own})
+        for run, own in zip(study.frame["run_id"].unique(), accuracies.values(), strict=True)
+    )
+    figure = figures.sorted_accuracies(study._replace(clients=clients))
+    first, second, mean = figure.axes[0].lines
+    at = [0, 50, 100]
+    assert list(first.get_ydata()[at]) == pytest.approx([50, 70, 90])
+    assert list(second.get_ydata()[at]) == pytest.approx([60, 80, 100])
+    assert list(mean.get_ydata()[at]) == pytest.approx([55, 75, 95])
+    assert mean.get_label() == "FedCOME"
+
+
+def test_convergence_has_a_band_over_seeds_and_begins_with_the_initial_model() -> None:
+    figure = figures.convergence(synthetic.study("full_participation", seeds=3, rounds=5))
+    for axis in figure.axes:
+        assert len(axis.lines) == len(axis.collections) == len(PAPER)
+        assert all(line.get_xdata()[0] == 0 for line in axis.lines)
+    one_seed = figures.convergence(synthetic.study("full_participation", seeds=1, rounds=5))
+    assert not any(axis.collections for axis in one_seed.axes)
+
+
+def test_figures_of_the_papers_size_have_room_for_everything() -> None:
+    """Matplotlib warns if not, and warnings are errors."""
+    for grid in ("fairness", "search", "partial_participation"):
+        assert draw(synthetic.study(grid, seeds=2, rounds=5))

@@ -27,18 +27,29 @@ def test_nobody_served_at_all_has_no_index() -> None:
 
 
 def test_rounds_to_a_target_count_from_one_and_may_never_be_reached() -> None:
-    frame = join(trial("fedcome", 0, 20.0, 60.0, 50.0), trial("fedavg", 0, 20.0, 30.0, 40.0))
-    assert scores.rounds_to(frame, 0.55).fillna(-1).tolist() == [2, -1]
+    frame = join(
+        trial("fedcome", 0, 20.0, 60.0, 50.0, rounds=3),
+        trial("fedavg", 0, 20.0, 30.0, 40.0, rounds=3),
+    )
+    assert scores.rounds_to(frame, 55.0).fillna(-1).tolist() == [2, -1]
 
 
 def test_rounds_without_evaluation_are_no_results() -> None:
     nan = float("nan")
-    frame = trial("fedcome", 0, nan, 40.0, nan, 60.0, 70.0, eval_every=2)
-    assert scores.last10(frame).iloc[0] == pytest.approx((40 + 60 + 70) / 3)
+    frame = trial("fedcome", 0, *[nan, 10.0] * 19, nan, 60.0, 70.0, eval_every=2)
+    assert frame["round"].max() == 41  # of which 37, 38, 39, 40 and 41 are the last tenth
+    assert scores.tail(frame).iloc[0] == pytest.approx((10 + 60 + 70) / 3)
 
 
-def test_a_nan_among_the_last_ten_stays() -> None:
-    assert np.isnan(scores.last10(trial("fedcome", 0, 40.0, float("nan"), 60.0)).iloc[0])
+def test_a_nan_in_the_last_tenth_stays_and_one_before_it_does_not_count() -> None:
+    nan = float("nan")
+    early, late = [40.0, nan, *[50.0] * 18], [*[40.0] * 18, nan, 50.0]
+    assert scores.tail(trial("fedcome", 0, *early, rounds=20)).iloc[0] == 50.0
+    assert np.isnan(scores.tail(trial("fedcome", 0, *late, rounds=20)).iloc[0])
+
+
+def test_the_tail_has_at_least_the_last_round() -> None:
+    assert scores.tail(trial("fedcome", 0, 40.0, 60.0, rounds=2)).iloc[0] == 60.0
 
 
 def test_losses_that_rise_are_counted_by_step_and_by_client() -> None:

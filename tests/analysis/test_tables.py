@@ -9,9 +9,10 @@ import pytest
 
 from analysis import render, scores, tables
 from analysis.contents import contents_of
+from analysis.curves import curves
 from analysis.scores import ACCURACY
 from analysis.study import select
-from tests.analysis.conftest import join, seeds, trial
+from tests.analysis.conftest import join, opened, seeds, trial
 
 GOLDEN = Path(__file__).parent / "golden"
 LAST = ACCURACY["last"]
@@ -32,7 +33,7 @@ def golden_table() -> tables.Table:
     The expected files were written by the code and then checked by hand, cell by cell.
     """
     frame = pd.read_csv(GOLDEN / "export.csv", dtype={"dirty": str, "experiment_id": str})
-    return tables.main_table(select(frame), LAST)
+    return tables.main_table(opened(frame), LAST)
 
 
 def test_golden_cells(golden_table: tables.Table) -> None:
@@ -49,7 +50,7 @@ def test_golden_texts(golden_table: tables.Table, kind: str, write: object) -> N
 
 
 def test_a_cell_is_mean_and_sample_deviation_over_seeds_beside_the_paper() -> None:
-    table = tables.main_table(select(seeds("fedcome", 70.0, 72.0, 74.0)), LAST)
+    table = tables.main_table(opened(seeds("fedcome", 70.0, 72.0, 74.0)), LAST)
     own = cell(table, method__name="fedcome", data__dataset="cifar10")
     assert (own["mean"], own["std"], own["seeds"]) == pytest.approx((72.0, 2.0, 3))
     assert own["paper"] == 75.88
@@ -72,18 +73,22 @@ def test_profiles_are_never_mixed_and_the_largest_is_shown() -> None:
     assert "not shown: profile quick" in table.caption
 
 
-def test_trials_with_other_settings_are_left_out_and_counted() -> None:
-    short = trial("fedcome", 1, 90.0)
-    table = tables.main_table(select(join(seeds("fedcome", 70.0), short)), LAST)
+def test_trials_with_other_settings_are_set_aside_and_shown_there() -> None:
+    short = trial("fedcome", 1, 90.0, rounds=1)
+    study = select(join(seeds("fedcome", 70.0), short))
+    table = tables.main_table(study, LAST)
     assert cell(table, method__name="fedcome", data__dataset="cifar10")["mean"] == 70.0
-    assert "1 with other settings left out" in table.caption
+    assert "1 with other settings set aside" in table.caption
+    aside = tables.aside_table(study, "last")
+    assert aside is not None
+    assert cell(aside, method__name="fedcome", changes="rounds=1")["mean"] == 90.0
 
 
 def test_a_failed_trial_is_not_averaged_but_marked_and_counted() -> None:
-    failed = trial("fedavg", 1, status="FAILED", rounds=3)
+    failed = trial("fedavg", 1, status="FAILED")
     frame = join(seeds("fedavg", 60.0), failed, seeds("fedcome", 70.0, 72.0))
     table = tables.main_table(select(frame), LAST)
-    assert "60.00</u> [1] |" in render.markdown(table)
+    assert "<u>60.00</u> [1] |" in render.markdown(table)
     assert "1 failed" in table.caption
 
 
@@ -103,8 +108,8 @@ def test_a_grid_may_be_run_without_the_setting_of_its_columns() -> None:
     ("status", "word"), [("FAILED", "failed"), ("KILLED", "interrupted"), ("RUNNING", "running")]
 )
 def test_a_cell_without_a_finished_trial_says_why(status: str, word: str) -> None:
-    frame = join(seeds("fedcome", 70.0), trial("fedavg", 0, status=status, rounds=3))
-    table = tables.main_table(select(frame), LAST)
+    frame = join(seeds("fedcome", 70.0), trial("fedavg", 0, status=status))
+    table = tables.main_table(opened(frame), LAST)
     assert cell(table, method__name="fedavg", data__dataset="cifar10")["state"] == word
     assert cell(table, method__name="feddc", data__dataset="cifar10")["state"] == "not run"
 
@@ -116,13 +121,24 @@ def test_a_diverged_seed_makes_the_cell_nan_and_never_the_best() -> None:
     assert "**50.00 ± 0.00**" in text
 
 
-def test_no_difference_is_taken_to_numbers_of_another_dataset() -> None:
-    frame = seeds("fedcome", 90.0, grid="heterogeneity", data__dataset="digits")
-    table = tables.main_table(select(frame), LAST)
+@pytest.mark.parametrize(
+    "changes",
+    [{"data__dataset": "digits"}, {"rounds": 3}, {"local__lr": 0.1}, {"profile": "mini"}],
+)
+def test_the_papers_numbers_stand_beside_the_papers_trials_only(changes: dict[str, object]) -> None:
+    frame = seeds("fedcome", 90.0, grid="heterogeneity", **changes)
+    table = tables.main_table(opened(frame), LAST)
     own = cell(table, method__name="fedcome", data__partition__classes=2)
-    assert own["paper"] == 75.88
+    assert own["mean"] == 90.0
+    assert pd.isna(own["paper"])
     assert pd.isna(own["difference"])
-    assert "other data" in table.caption
+    assert "paper" not in render.markdown(table).splitlines()[2]
+
+
+def test_the_papers_trials_are_known_under_the_name_of_another_profile() -> None:
+    frame = seeds("fedcome", 96.0, profile="mini", data__dataset="mnist")
+    own = cell(tables.main_table(opened(frame), LAST), method__name="fedcome")
+    assert own["difference"] == pytest.approx(96.0 - 95.61)
 
 
 def test_methods_that_the_paper_has_not_come_in_a_block_of_their_own() -> None:
@@ -142,11 +158,10 @@ def test_a_grid_of_a_user_has_a_row_for_each_setting() -> None:
     assert list(table.cells["rank"]) == [3, 2, 1]
 
 
-@pytest.mark.parametrize(("at", "value"), [("last", 50.0), ("best", 80.0), ("last10", 45.0 + 5.5)])
+@pytest.mark.parametrize(("at", "value"), [("last", 50.0), ("best", 80.0), ("tail", 52.5)])
 def test_the_round_that_counts_can_be_chosen(at: str, value: float) -> None:
-    accuracies = [80.0, 1.0, *(45.0 + i for i in range(1, 11))]
-    accuracies[-1] = 50.0 if at == "last" else 55.0
-    study = select(trial("fedcome", 0, *accuracies))
+    accuracies = [80.0, *[1.0] * 17, 55.0, 50.0]
+    study = select(trial("fedcome", 0, *accuracies, rounds=20))
     scored = scores.score(study.frame, ACCURACY[at])
     assert scored["value"].iloc[0] == pytest.approx(value)
 
@@ -247,3 +262,62 @@ def test_the_caption_says_that_trials_were_computed_differently() -> None:
     ]
     text = tables.caption_of(select(join(*frames)))
     assert "not all computed alike (aten: AVX2 | AVX512)" in text
+
+
+def test_versions_of_a_plugin_are_methods_of_their_own() -> None:
+    frame = join(
+        trial("momentum", 0, 69.0, plugin="1a2b3c" * 10),
+        trial("momentum", 0, 81.0, plugin="4d5e6f" * 10),
+        seeds("fedavg", 70.0),
+    )
+    study = select(frame)
+    cells = tables.main_table(study, LAST).cells.set_index("method.name")
+    assert cells["mean"].to_dict() == {
+        "fedavg": 70.0, "momentum@1a2b3c": 69.0, "momentum@4d5e6f": 81.0,
+    }  # fmt: skip
+    assert set(curves(study, "accuracy/test")["label"]) >= {"momentum@1a2b3c", "momentum@4d5e6f"}
+
+
+def test_a_plugin_of_one_version_keeps_its_name() -> None:
+    frame = join(*(trial("momentum", s, 69.0, plugin="1a2b3c" * 10) for s in range(2)))
+    cells = tables.main_table(select(frame), LAST).cells
+    assert list(cells["method.name"]) == ["momentum"]
+    assert list(cells["seeds"]) == [2]
+
+
+def test_trials_are_ranked_among_those_of_equal_length() -> None:
+    frame = join(
+        *(
+            trial(method, 0, *[20.0] * (rounds - 1), accuracy, grid="mine")
+            for method, rounds, accuracy in (
+                ("fedavg", 2, 60.0), ("fedprox", 2, 61.0), ("fedcome", 4, 90.0),
+            )
+        )
+    )  # fmt: skip
+    table = tables.main_table(select(frame), LAST)
+    assert table.cells.set_index("method.name")["rank"].to_dict() == {
+        "fedavg": 2, "fedprox": 1, "fedcome": 1,
+    }  # fmt: skip
+    text = render.markdown(table)
+    assert "**90.00** (4 rounds)" in text
+    assert "**61.00** (2 rounds)" in text
+    assert "Lengths differ" in table.caption
+
+
+def test_lengths_that_belong_to_the_columns_are_not_marked() -> None:
+    frame = join(seeds("fedcome", 70.0), seeds("fedcome", 96.0, data__dataset="mnist"))
+    table = tables.main_table(select(frame), LAST)
+    assert table.cells["rounds"].nunique() == 2
+    assert not table.cells["length"].any()
+
+
+def test_set_aside_trials_with_unlike_settings_are_not_averaged() -> None:
+    frame = join(
+        seeds("fedcome", 70.0),
+        trial("fedcome", 0, 20.0, 80.0, rounds=2),
+        trial("fedcome", 0, float("nan"), 90.0, rounds=2, eval_every=2),
+    )
+    aside = tables.aside_table(select(frame), "last")
+    assert aside is not None
+    assert set(aside.cells["mean"]) == {80.0, 90.0}
+    assert aside.cells["changes"].str.startswith("rounds=2").all()

@@ -18,6 +18,7 @@ from pydantic import TypeAdapter
 from fedcome_ray import data, methods
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.overlay import Rule
+from fedcome_ray.experiments.settings import parse_axes
 from tests.docs.pages import DOCS, PAGES, READABLE, ROOT, blocks, commands, name_of
 
 # Without arguments a command is only spoken of; NAME stands for one.
@@ -64,9 +65,12 @@ def _check_settings(options: Any) -> None:
         return  # a method that a test of its own loads: tests/unit/test_plugins.py
     overrides = [text.split("=", 1) for text in getattr(options, "set", [])]
     values = [(name, yaml.safe_load(value)) for name, value in overrides]
+    axes = parse_axes(getattr(options, "axis", []), values)
     if getattr(options, "grid", None) in grid.grid_names():
         profile = getattr(options, "profile", None) or "quick"
-        assert grid.expand(grid.load(options.grid), profile, values)
+        assert grid.sweep(grid.load(options.grid), profile, values, axes)
+    elif axes:
+        assert grid.sweep(grid.DEFAULTS_ALONE, grid.NO_PROFILE, values, axes)
     elif not hasattr(options, "grid"):
         _check_trial(dict(values))
 

@@ -8,12 +8,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def run(module: str, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+def run(
+    module: str, *arguments: str, timeout: float = 300, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
         capture_output=True,
         text=True,
         timeout=timeout,
+        cwd=cwd,
         env=environment(),
         check=False,
     )

@@ -9,6 +9,7 @@ from fedcome_ray import tune
 from fedcome_ray.run import main as run_main
 
 GRID = ["--grid", "partial_participation"]
+SEARCH = ["--grid", "search", "--search", "asha"]
 
 
 @pytest.mark.parametrize(
@@ -36,6 +37,18 @@ GRID = ["--grid", "partial_participation"]
         ([*GRID, "--address", "here"], "expected HOST:PORT or `auto`, got `here`"),
         ([*GRID, "--tracking-uri", "http://127.0.0.1:1"], "no MLflow server answers"),
         ([*GRID, "--tracking-uri", "somewhere"], "`somewhere` is not a URI"),
+        ([], "what to run? --grid NAME or --axis NAME=V1,V2"),
+        (["--axis", "seed="], "--axis seed: expected values with commas between"),
+        (["--axis", "sead=1,2"], "did you mean `seed`?"),
+        (["--axis", "seed=1", "--axis", "seed=2"], "--axis seed: given twice"),
+        (["--axis", "seed=1", "--set", "seed=2"], "--axis seed: also given as --set"),
+        (["--axis", "seed=1", "--profile", "paper"], "--profile: only a grid has profiles"),
+        (["--axis", "seed=1", "--search", "asha"], "--search: the grid has no `space`"),
+        ([*GRID, "--list-trials"], "--list-trials: only a plan lists trials"),
+        (
+            [*SEARCH, "--set", "method.name=fedprox", "--axis", "method.mu=1,2"],
+            "--axis method.mu: the search draws it",
+        ),
     ],
 )
 def test_a_mistake_is_named_with_what_is_allowed(
@@ -45,7 +58,7 @@ def test_a_mistake_is_named_with_what_is_allowed(
     message = capsys.readouterr().err
     assert code == 2
     assert says in message
-    assert message.startswith("error: ")
+    assert "error: " in {line[:7] for line in message.splitlines()}
     assert len(message.splitlines()) < 20
 
 

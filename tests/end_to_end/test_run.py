@@ -37,11 +37,28 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
 def test_the_end_shows_the_result_and_where_it_is(first: tuple[Any, Path]) -> None:
     said, folder = first
     assert said.returncode == 0
-    assert "fedavg-digits-p1-random-s0 after 6 rounds on digits" in said.stdout
+    name = "fedavg-digits-p1-random-s0-num_clients=20-hidden=16-lr=0.2-epochs=3-rounds=6"
+    assert said.stdout.startswith(f"{name}\nafter 6 rounds on digits\n")
     assert "accuracy/test" in said.stdout
     assert str(folder) in said.stdout
     assert "Traceback" not in said.stderr
     assert "mlflow" not in said.stderr
+
+
+def test_it_says_at_once_what_it_does(first: tuple[Any, Path]) -> None:
+    assert first[0].stderr.startswith("preparing the trial ...\nloading digits ...\n")
+
+
+def test_programs_get_the_result_as_json_alone(first: tuple[Any, Path]) -> None:
+    _, folder = first
+    settings = ["--set", "local.epochs=3", "--set", "local.lr=0.2", "--set", "rounds=6"]
+    said = run_trial(folder.parents[1], *settings, "--json", "--quiet")
+    found = json.loads(said.stdout)
+    result = json.loads((folder / "result.json").read_text())
+    assert found["final"] == result["final"]
+    assert found["folder"] == str(folder)
+    assert found["was_finished"]
+    assert said.stderr == ""
 
 
 def test_the_model_can_be_read_with_safetensors_alone(first: tuple[Any, Path]) -> None:
@@ -128,7 +145,8 @@ def test_ctrl_c_leaves_a_checkpoint_between_two_rounds(tmp_path: Path) -> None:
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 1
     assert said.endswith("interrupted; the same command goes on\n")
+    assert "stopping: trials write checkpoints" in said
     assert "Traceback" not in said
     folder = folder_of(tmp_path)
     state = load_file(folder / "checkpoint.safetensors")
-    assert state["server.round_index"] == len(read_rounds(folder)) > 0
+    assert state["server.round_index"] == read_rounds(folder)[-1].number > 0

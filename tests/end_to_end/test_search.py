@@ -41,7 +41,9 @@ def rounds_by_rate(folder: Path) -> dict[float, int]:
     """How many rounds each candidate ran, by its step size."""
     trials = folder.glob("results/trials/*")
     return {
-        yaml.safe_load((trial / "trial.json").read_text())["local"]["lr"]: len(read_rounds(trial))
+        yaml.safe_load((trial / "trial.json").read_text())["local"]["lr"]: read_rounds(trial)[
+            -1
+        ].number
         for trial in trials
     }
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fedcome_ray
-from fedcome_ray import Trial, results, run
+from fedcome_ray import Trial, results, run, run_grid
 from fedcome_ray.errors import UserError
 from tests.processes import answer_of
 
@@ -130,7 +130,8 @@ def test_a_grid_gives_frames_side_by_side(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom fedcome_ray import run_grid\n"
         "settings = {'rounds': 2, 'method.name': 'fedavg', 'data.num_clients': 10}\n"
-        "found = run_grid('heterogeneity', set=settings, output=sys.argv[1])\n"
+        "axes = {'seed': [5]}\n"
+        "found = run_grid('heterogeneity', set=settings, axes=axes, output=sys.argv[1])\n"
         "found.trials.to_csv(sys.argv[2])\nassert len(found.rounds) == 9, found.rounds\n"
     )
     table = tmp_path / "trials.csv"
@@ -138,6 +139,7 @@ def test_a_grid_gives_frames_side_by_side(tmp_path: Path) -> None:
     subprocess.run(command, check=True, timeout=280)
     trials = pd.read_csv(table)
     assert sorted(trials["data.partition.classes"]) == [2, 3, 4]
+    assert set(trials["seed"]) == {5}
     assert np.isfinite(trials["accuracy/test"]).all()
 
 
@@ -183,6 +185,11 @@ def test_a_method_of_ones_own_is_run_and_read_back(tmp_path: Path) -> None:
 def test_wrong_arguments_are_refused_at_once(wrong: dict[str, object]) -> None:
     with pytest.raises(UserError, match=next(iter(wrong))):
         run(TRIAL, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_grid_needs_a_name_or_axes() -> None:
+    with pytest.raises(UserError, match="give the name of a grid, or axes"):
+        run_grid()
 
 
 def test_a_trial_that_starts_from_a_file_is_not_run_from_the_seed() -> None:

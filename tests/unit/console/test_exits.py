@@ -32,6 +32,16 @@ def test_an_error_is_one_line_and_an_exit_code(
     assert len(said.splitlines()) == 1
 
 
+def test_where_more_is_known_is_said_below(capsys: pytest.CaptureFixture[str]) -> None:
+    error = FedcomeError("momentum.py:25, in correct: KeyError: 'a'")
+    error.add_note("results/trials/some/trial.log")
+    assert guarded(lambda: raising(error)) == FAILED
+    assert capsys.readouterr().err.splitlines() == [
+        "failed: momentum.py:25, in correct: KeyError: 'a'",
+        "  results/trials/some/trial.log",
+    ]
+
+
 def test_a_bug_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         guarded(lambda: raising(ZeroDivisionError()))
@@ -42,10 +52,12 @@ def test_success_is_passed_on() -> None:
 
 
 def test_the_first_interrupt_is_noted_and_the_second_insists() -> None:
-    with deferred_interrupt() as is_interrupted:
+    acknowledged: list[bool] = []
+    with deferred_interrupt(lambda: acknowledged.append(True)) as is_interrupted:
         assert not is_interrupted()
         os.kill(os.getpid(), signal.SIGINT)
         assert is_interrupted()
+        assert acknowledged == [True]
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
 

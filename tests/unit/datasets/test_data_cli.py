@@ -45,6 +45,16 @@ def test_list_says_what_is_there(folder, small_datasets, capsys) -> None:
     assert len(states) == 6
 
 
+def test_programs_get_the_list_as_json(folder, small_datasets, capsys) -> None:
+    write_mnist(folder)
+    assert main(["list", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["folder"]
+    mnist = next(one for one in found["datasets"] if one["dataset"] == "mnist")
+    assert mnist["files"] == "original"
+    assert set(mnist) == {"dataset", "files", "training", "test", "classes", "clients"}
+
+
 def test_import_says_where_no_checksum_is_known(folder, small_datasets, capsys) -> None:
     np.savez(folder / "mine.npz", **columns("cifar100"))
     assert main(["import", "cifar100", "--from", "mine.npz"]) == 0

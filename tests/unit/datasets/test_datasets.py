@@ -65,7 +65,7 @@ def test_defaults_are_the_papers_partitions() -> None:
             {"dataset": "cifar100", "num_clients": 50},
             "`ring2` makes 100 clients.* got num_clients 50",
         ),
-        ({"dataset": "femnist", "partition": {"name": "iid"}}, "data.partition: there is no such"),
+        ({"dataset": "femnist", "partition": {"name": "iid"}}, "data.partition: femnist has no"),
         (
             {"dataset": "digits", "test_split": "x"},
             "data.test_split: .*'natural' or 'label_matched'",

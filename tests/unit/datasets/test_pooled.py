@@ -33,8 +33,8 @@ def test_superclasses_are_asked_of_a_dataset_that_has_them(dataset, name) -> Non
     [
         ({"name": "dirchlet"}, "data.partition: unknown partition `dirchlet`; did you mean `dir"),
         ({"classes": 0}, "data.partition.classes: .* greater than 0, got `0`"),
-        ({"name": "iid", "alpha": 1}, "data.partition.alpha: there is no such setting"),
-        ("iid", "data.partition: a partition is given by `partition.name` and its settings"),
+        ({"name": "iid", "alpha": 1}, "data.partition.alpha: iid has no such setting"),
+        ("iid", "data.partition: a partition is given by its `name` and its settings"),
     ],
 )
 def test_wrong_partitions_name_the_field_and_what_is_allowed(partition, message) -> None:

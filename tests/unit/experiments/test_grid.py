@@ -10,7 +10,9 @@ from fedcome_ray.errors import ConfigError, GridError
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.grid import Grid, expand
 from fedcome_ray.experiments.overlay import Overlay, Rule
-from fedcome_ray.experiments.settings import assign, flatten, parse_overrides
+from fedcome_ray.experiments.settings import assign, flatten, parse_axes, parse_overrides
+from fedcome_ray.experiments.trial import label
+from fedcome_ray.hyperparameters import name_of
 
 
 def assigned(settings: dict[str, Any], *values: tuple[str, Any]) -> dict[str, Any]:
@@ -294,3 +296,70 @@ def test_flat_names_are_those_that_assign_takes() -> None:
     flat = flatten(settings)
     assert flat == {"a": 1, "b.c": [2], "b.d.e": None}
     assert assigned({}, *flat.items()) == settings
+
+
+class TestSweep:
+    def test_axes_need_no_grid(self) -> None:
+        axes = {"seed": [0, 1], "method.name": ["fedavg", "scaffold"]}
+        trials = grid.sweep(grid.DEFAULTS_ALONE, grid.NO_PROFILE, [("rounds", 3)], axes)
+        assert [(t.seed, name_of(t.method), t.rounds) for t in trials] == [
+            (0, "fedavg", 3),
+            (0, "scaffold", 3),
+            (1, "fedavg", 3),
+            (1, "scaffold", 3),
+        ]
+
+    def test_an_axis_replaces_that_of_the_grid_or_adds_one(self) -> None:
+        own = grid_of(axes={"seed": [0, 1], "rounds": [2, 3]})
+        trials = grid.sweep(own, "quick", [], {"seed": [7], "local.lr": [0.1, 0.2]})
+        assert [(t.seed, t.rounds, t.local.lr) for t in trials] == [
+            (7, 2, 0.1),
+            (7, 3, 0.1),
+            (7, 2, 0.2),
+            (7, 3, 0.2),
+        ]
+
+    def test_a_chosen_method_keeps_the_settings_that_the_grid_gives_it(self) -> None:
+        compared = [{"name": "fedprox", "mu": 0.3}, {"name": "fedavg"}, {"name": "scaffold"}]
+        own = grid_of(axes={"method": compared})
+        trials = grid.sweep(own, "quick", [], {"method.name": ["fedprox", "fedyogi"]})
+        assert [label(trial.method) for trial in trials] == ["fedprox(mu=0.3)", "fedyogi"]
+
+    def test_without_axes_it_is_the_grid(self) -> None:
+        own = grid_of(axes={"seed": [0, 1]})
+        assert grid.sweep(own, "quick", [], {}) == grid.expand(own, "quick")
+
+
+class TestAxesOfTheCommandLine:
+    def test_values_are_read_as_yaml(self) -> None:
+        texts = ["seed=0,1", "local.lr=0.1, 1e-3", "method.name=fedavg,'fedprox'", "a=null,true"]
+        assert parse_axes(texts) == {
+            "seed": [0, 1],
+            "local.lr": [0.1, "1e-3"],  # as YAML has it; numbers are read from texts later
+            "method.name": ["fedavg", "fedprox"],
+            "a": [None, True],
+        }
+
+    def test_lists_and_settings_are_values_too(self) -> None:
+        axes = parse_axes(["model.hidden=[64],[64,32]", "method={name: fedprox, mu: 1},{name: x}"])
+        assert axes["model.hidden"] == [[64], [64, 32]]
+        assert axes["method"] == [{"name": "fedprox", "mu": 1}, {"name": "x"}]
+
+    @pytest.mark.parametrize(
+        ("texts", "says"),
+        [
+            (["seed"], "--axis: expected `name=value,value,...`, got `seed`"),
+            (["=1"], "--axis: expected `name=value,value,...`, got `=1`"),
+            (["seed="], "--axis seed: expected values with commas between, got ``"),
+            (["seed=,"], "--axis seed: expected values with commas between, got `,`"),
+            (["seed=1,"], "--axis seed: expected values with commas between, got `1,`"),
+            (["seed=1,,2"], "--axis seed: `1,,2` are not YAML values"),
+            (["seed=[1"], "--axis seed: `[1` are not YAML values"),
+            (["seed=1", "seed=2"], "--axis seed: given twice"),
+            (["rounds=1"], "--axis rounds: also given as --set"),
+        ],
+    )
+    def test_a_mistake_is_named(self, texts: list[str], says: str) -> None:
+        with pytest.raises(ConfigError) as error:
+            parse_axes(texts, [("rounds", 5)])
+        assert says in str(error.value)

@@ -8,6 +8,7 @@ from fedcome_ray import datasets, methods
 from fedcome_ray.errors import GridError
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.settings import flatten
+from fedcome_ray.experiments.trial import names_among
 from fedcome_ray.hyperparameters import name_of
 
 # Of the profiles quick, laptop, mini and paper.
@@ -146,5 +147,12 @@ def test_another_dataset_is_tried_along_the_same_axes() -> None:
 
 
 def test_an_axis_that_another_dataset_does_not_have_is_not_dropped_in_silence() -> None:
-    with pytest.raises(GridError, match=r"data\.partition: there is no such setting"):
+    with pytest.raises(GridError, match=r"data\.partition: synthetic has no such setting"):
         grid.expand(grid.load("heterogeneity"), "paper", [("data.dataset", "synthetic")])
+
+
+@pytest.mark.parametrize("name", grid.grid_names())
+@pytest.mark.parametrize("profile", grid.PROFILES)
+def test_names_tell_the_trials_of_a_launch_apart(name: str, profile: str) -> None:
+    trials = grid.expand(grid.load(name), profile)
+    assert len(set(names_among(trials).values())) == len(trials)

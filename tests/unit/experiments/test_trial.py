@@ -8,7 +8,7 @@ import pytest
 from pydantic import PositiveFloat, ValidationError
 
 from fedcome_ray.errors import ConfigError
-from fedcome_ray.experiments.trial import LocalConfig, Trial, parse_trial
+from fedcome_ray.experiments.trial import LocalConfig, Trial, names_among, parse_trial
 from fedcome_ray.hyperparameters import Hyperparameters
 
 SETTINGS: dict[str, Any] = {
@@ -97,6 +97,40 @@ class TestLocal:
         assert [local.lr_at(n) for n in range(3)] == [0.1, 0.05, 0.025]
 
 
+class TestName:
+    @pytest.mark.parametrize(
+        ("settings", "tells"),
+        [
+            ({"local": {"lr": 0.1}}, "-lr=0.1"),
+            ({"local": {"batch_size": "full", "epochs": 5}}, "-epochs=5-batch_size=null"),
+            ({"model": {"name": "mlp", "hidden": [64, 32]}}, "-hidden=64x32"),
+            ({"model": {"name": "logistic"}}, "-model=logistic"),
+            ({"rounds": 7, "eval_every": 7}, "-rounds=7-eval_every=7"),
+            ({"data": {"dataset": "digits", "num_clients": 20}}, "-num_clients=20"),
+            ({"data": {"dataset": "digits", "seed": 5}}, "-data.seed=5"),
+            ({"data": {"dataset": "digits", "partition": {"name": "iid"}}}, "-partition=iid"),
+            ({"init_digest": "0123456789abcdef" * 4}, "-init_digest=012345"),
+        ],
+    )
+    def test_what_is_not_usual_is_told(self, settings: dict[str, Any], tells: str) -> None:
+        assert parse_trial(settings).name == f"fedavg-digits-p1-random-s0{tells}"
+
+    def test_the_folder_is_found_by_what_it_was_called_before(self) -> None:
+        """Folders of finished trials must be found again, whatever names become."""
+        trial = parse_trial({"local": {"lr": 0.1}, "rounds": 7})
+        assert trial.folder_name == f"fedavg-digits-p1-random-s0-{trial.key}"
+
+    def test_what_all_trials_of_a_launch_share_is_left_out(self) -> None:
+        one, other = (
+            parse_trial({"local": {"lr": 0.1, "epochs": epochs}, "rounds": 7}) for epochs in (1, 2)
+        )
+        assert names_among([one, other]) == {
+            one.key: "fedavg-digits-p1-random-s0",
+            other.key: "fedavg-digits-p1-random-s0-epochs=2",
+        }
+        assert names_among([]) == {}
+
+
 class TestEvaluation:
     def test_the_initial_model_and_the_last_round_are_always_evaluated(self) -> None:
         trial = parse_trial({"rounds": 10, "eval_every": 4})
@@ -118,7 +152,34 @@ class TestEvaluation:
         ({"local": {"lr": [0.1, 0.2]}}, "local.lr: input should be a valid number"),
         ({"local": 5}, "local: input should be a valid dictionary or instance of LocalConfig"),
         ({"seed": -1}, "seed: input should be greater than or equal to 0, got `-1`"),
-        ({"participation": 1.5}, "participation: input should be less than or equal to 1"),
+        ({"participation": 1.5}, "participation: a share of the clients, above 0 and at most 1"),
+        ({"participation": 20}, "got `20`; a number of clients is given as `cohort_size`"),
+        ({"participation": 0}, "participation: input should be greater than 0, got `0`"),
+        (
+            {"method": {"name": "fedavg", "alpha": 3}},
+            "method.alpha: fedavg has no such setting; allowed: server_lr (a number above 0)",
+        ),
+        (
+            {"method": {"name": "fedfv", "mu": 3}},
+            "alpha (a number at least 0 and at most 1), tau (a whole number at least 0), "
+            "window (include_current or past_only)",
+        ),
+        (
+            {"model": {"name": "mlp", "foo": 1}},
+            "model.foo: mlp has no such setting; allowed: hidden (a list, each a whole number",
+        ),
+        ({"sampler": {"name": "random", "ema": 1}}, "random has no such setting; allowed: none"),
+        ({"sampler": {"name": "chance"}}, "unknown sampler `chance`; allowed: random, similarity"),
+        ({"sampler": "random"}, "a sampler is given by its `name` and its settings; allowed: ra"),
+        (
+            {"data": {"dataset": "digits", "partition": {"name": "even"}}},
+            "data.partition: unknown partition `even`; allowed: classes_per_client, dirichlet",
+        ),
+        (
+            {"data": {"dataset": "digits", "clients": 3}},
+            "digits has no such setting; did you mean `num_clients`? "
+            "allowed: num_clients (a whole number above 0), partition, seed, test_split",
+        ),
         ({"method": {"name": "fedavgg"}}, "did you mean `fedavg`?"),
         ({"method": "fedavg", "rounds": 0}, "rounds: input should be greater than 0, got `0`"),
         ({"rounds": True}, "`rounds` is no truth value, got `true`"),

@@ -41,6 +41,13 @@ def test_what_is_finished_is_read_once_and_known(tmp_path: Path) -> None:
     assert finished.pending == TRIALS[1:]
 
 
+def test_results_come_first_and_time_is_shown_only_if_asked_for(tmp_path: Path) -> None:
+    text = said(finished_of(tmp_path), Outcome(2, finished={TRIALS[0].key}))
+    assert text.startswith("Test accuracy")
+    assert text.count("Test accuracy") == 1
+    assert "beside its rounds" not in text
+
+
 def test_missing_trials_are_counted_and_the_log_is_named(tmp_path: Path) -> None:
     text = said(finished_of(tmp_path), Outcome(2, finished={TRIALS[0].key}))
     assert "1 trials are not finished; the same command goes on" in text
@@ -50,7 +57,7 @@ def test_missing_trials_are_counted_and_the_log_is_named(tmp_path: Path) -> None
 def test_failures_are_named_with_cause_and_log(tmp_path: Path) -> None:
     outcome = Outcome(1, failures={TRIALS[1].key: "it diverged"})
     text = said(finished_of(tmp_path), outcome)
-    assert f"failed {TRIALS[1].name}: it diverged" in text
+    assert "failed fedavg-digits-p1-random-s1: it diverged" in text
     assert "trial.log" in text
 
 
@@ -72,6 +79,7 @@ def test_the_timing_shares_add_up(tmp_path: Path) -> None:
     outcome.phases |= {"seconds/train": 6.0, metrics.SECONDS_ROUND: 6.0}
     outcome.outside["start"] = 1.0
     text = said(finished_of(tmp_path, timing=True), outcome)
+    assert "a trial took 4.00 s: to start" in " ".join(text.split())
     for row in ("train", "60.0%", "start", "10.0%", "processes start, trials change", "30.0%"):
         assert row in text
 

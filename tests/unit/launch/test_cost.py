@@ -3,8 +3,8 @@
 from typing import Any
 
 from fedcome_ray.console.options import MachineOptions
-from fedcome_ray.experiments.trial import parse_trial
-from fedcome_ray.launch.cost import Cost, cost_words, estimate
+from fedcome_ray.experiments.trial import Trial, parse_trial
+from fedcome_ray.launch.cost import Cost, calibrate, cost_words, estimate
 from fedcome_ray.runtime.placement import place
 
 
@@ -12,21 +12,40 @@ def trial_of(**settings: Any) -> Any:
     return parse_trial({"model": {"name": "logistic"}, "rounds": 10, **settings})
 
 
+def estimated(*trials: Trial) -> Cost:
+    return estimate(trials, calibrate(trials, lambda text: None))
+
+
 def test_the_cost_counts_rounds_and_client_updates() -> None:
-    trials = [trial_of(cohort_size=5), trial_of(participation=0.5, seed=1)]
-    cost = estimate(trials)
+    cost = estimated(trial_of(cohort_size=5), trial_of(participation=0.5, seed=1))
     assert cost.rounds == 20
     assert cost.client_updates == 10 * 5 + 10 * 25
     assert cost.disk_bytes > 2 * 4 * (64 + 1) * 10
 
 
 def test_more_rounds_cost_more() -> None:
-    short, long = (estimate([trial_of(rounds=rounds)]) for rounds in (100, 100_000))
+    short, long = (estimated(trial_of(rounds=rounds)) for rounds in (100, 100_000))
     assert 0 < short.cpu_seconds < long.cpu_seconds
 
 
 def test_nothing_costs_nothing() -> None:
-    assert estimate([]) == (0, 0, 0, 0, 0)
+    assert estimated() == (0, 0, 0, 0, 0)
+
+
+def test_every_kind_of_work_is_tried_once_and_said_before() -> None:
+    told: list[str] = []
+    trials = [
+        trial_of(),
+        trial_of(seed=1),
+        trial_of(method={"name": "scaffold"}),
+        trial_of(model={"name": "mlp"}),
+    ]
+    assert len(calibrate(trials, told.append)) == 3
+    assert told == [
+        "calibrating 1 of 3: logistic on digits, fedavg",
+        "calibrating 2 of 3: logistic on digits, scaffold",
+        "calibrating 3 of 3: mlp on digits, fedavg",
+    ]
 
 
 def test_the_words_say_the_cost() -> None:

@@ -27,6 +27,20 @@ def test_what_did_not_end_was_interrupted() -> None:
     assert outcome.exit_code == 1
 
 
+def test_several_launches_are_summed_up_as_one() -> None:
+    first = Outcome(2, finished={"a"}, failures={"b": "why"}, complaint="gone", slot_seconds=1.0)
+    second = Outcome(3, finished={"c"}, stopped={"d", "e"}, slot_seconds=2.0)
+    for outcome in (first, second):
+        outcome.phases["train"] += 1.0
+        outcome.outside["start"] += 0.5
+    whole = Outcome.of_all([first, second])
+    assert (whole.num_pending, whole.finished, whole.stopped) == (5, {"a", "c"}, {"d", "e"})
+    assert (whole.failures, whole.complaint) == ({"b": "why"}, "gone")
+    assert (whole.phases, whole.outside) == ({"train": 2.0}, {"start": 1.0})
+    assert whole.slot_seconds == 3.0
+    assert not whole.is_interrupted
+
+
 def test_the_overhead_is_the_time_of_the_slots_outside_of_rounds() -> None:
     outcome = Outcome(2, finished={"a", "b"}, slot_seconds=10.0)
     outcome.phases[metrics.SECONDS_ROUND] += 7.0

@@ -19,8 +19,10 @@ def trials(count: int = 2, **settings: Any) -> list[Trial]:
     return [parse_trial({"rounds": 10, "seed": seed, **settings}) for seed in range(count)]
 
 
-def some_rounds(*indices: int, accuracy: float = 0.5) -> list[Round]:
-    return [Round(index, (), {metrics.ACCURACY: accuracy}, {}, 0.0) for index in indices]
+def some_rounds(*numbers: int, accuracy: float = 0.5) -> list[Round]:
+    """Rounds of two seconds each."""
+    took = {metrics.SECONDS_ROUND: 2.0}
+    return [Round(number, (), {metrics.ACCURACY: accuracy}, took, 0.0) for number in numbers]
 
 
 class Clock:
@@ -72,19 +74,24 @@ def test_without_a_terminal_the_headline_comes_now_and_then_on_one_line(clock: C
         progress.advanced(own[1], some_rounds(*range(11)))
         progress.advanced(own[2], some_rounds(0))
     headline = file.getvalue().splitlines()[1]
-    assert headline == "1 waiting, 2 running, 1 failed · 25% · 0.5 rounds/s · ETA 0:01:00"
+    assert headline == "1 waiting, 2 running, 1 failed · 25% · 0.5 rounds/s · ETA 0:00:40"
     assert len(file.getvalue().splitlines()) == 2
 
 
 def test_rounds_of_an_earlier_launch_are_done_but_say_nothing_about_the_speed(clock: Clock) -> None:
-    (own,) = trials(1)
+    (own,) = trials(1, rounds=20)
     progress, file = progress_of([own])
     with progress:
         progress.started(own)
         progress.resumed(own, 8)
         clock.now = 20.0
         progress.advanced(own, some_rounds(*range(10)))
-    assert file.getvalue() == "1 running · 90% · 0.1 rounds/s · ETA 0:00:20\n"
+        clock.now = 40.0
+        progress.advanced(own, some_rounds(10, 11, 12))
+    assert file.getvalue().splitlines() == [
+        "1 running · 45% · estimating",
+        "1 running · 60% · 0.1 rounds/s · ETA 0:00:16",
+    ]
 
 
 def test_a_history_that_is_told_twice_counts_once(clock: Clock) -> None:
@@ -95,7 +102,24 @@ def test_a_history_that_is_told_twice_counts_once(clock: Clock) -> None:
         progress.advanced(own, some_rounds(0, 1, 2, 3))
         clock.now = 20.0
         progress.advanced(own, some_rounds(0, 1, 2, 3, 4, 5))
-    assert "50% · 0.2 rounds/s · ETA 0:00:20" in file.getvalue()
+    assert "50% · 0.2 rounds/s · ETA 0:00:10" in file.getvalue()
+
+
+def test_trials_of_a_kind_not_seen_yet_make_the_time_a_lower_bound(clock: Clock) -> None:
+    own = [*trials(1), *trials(1, model={"name": "logistic"})]
+    progress, file = progress_of(own)
+    with progress:
+        progress.started(own[0])
+        clock.now = 20.0
+        progress.advanced(own[0], some_rounds(*range(6)))
+    assert file.getvalue().rstrip().endswith("ETA more than 0:00:10")
+
+
+def test_an_interruption_is_acknowledged_at_once() -> None:
+    progress, file = progress_of(trials(1))
+    with progress:
+        progress.stopping()
+    assert file.getvalue() == f"{module.STOPPING}\n"
 
 
 def test_a_trial_that_ends_before_it_starts_was_waiting() -> None:
@@ -144,6 +168,15 @@ class TestTerminal:
     def test_trials_that_do_not_fit_are_counted(self) -> None:
         screen = self.screen(trials(module.MAX_ROWS + 4), module.MAX_ROWS + 3)
         assert "and 2 more" in screen
+
+    def test_an_interruption_stays_on_the_screen(self) -> None:
+        own = trials(1)
+        progress, _ = progress_of(own)
+        progress._live = module.Live()  # as in a terminal, but drawn only here
+        progress.stopping()
+        console = Console(file=io.StringIO(), width=80)
+        console.print(progress._render())
+        assert console.file.getvalue().splitlines()[-1].strip() == module.STOPPING  # type: ignore[attr-defined]
 
     def test_a_failure_stays_on_the_screen_and_the_cursor_comes_back(self) -> None:
         own = trials()

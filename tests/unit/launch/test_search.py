@@ -211,7 +211,7 @@ def test_early_stopping_is_a_scheduler_that_the_search_passes_on(tmp_path: Path)
 
 def test_what_is_searched_cannot_be_set_too() -> None:
     space = search.parse_space(SPACE)
-    search.check_free([("rounds", 5)], [fedprox(0.1)], space)
-    search.check_free([("method.mu", 0.1)], [parse_trial({})], space)  # another method's
-    with pytest.raises(UserError, match=r"--set method\.mu=0\.1: the search draws it"):
-        search.check_free([("method.mu", 0.1)], [fedprox(0.1)], space)
+    search.check_free(["rounds"], "--set", [fedprox(0.1)], space)
+    search.check_free(["method.mu"], "--set", [parse_trial({})], space)  # another method's
+    with pytest.raises(UserError, match=r"--set method\.mu: the search draws it"):
+        search.check_free(["method.mu"], "--set", [fedprox(0.1)], space)

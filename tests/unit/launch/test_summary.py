@@ -5,12 +5,13 @@ import re
 from statistics import mean, stdev
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.grid import Grid
 from fedcome_ray.experiments.trial import Trial, parse_trial
-from fedcome_ray.launch.summary import Reached, result_table
+from fedcome_ray.launch.summary import Reached, accuracy_table, cost_table
 
 
 def expand(**axes: list[Any]) -> list[Trial]:
@@ -22,8 +23,12 @@ def cells(trials: list[Trial], accuracy: dict[str, float]) -> list[list[str]]:
     """The rows of the table as text; the last round is one point worse than the tail."""
     reached = {key: Reached(100 * value, 100 * value - 1) for key, value in accuracy.items()}
     console = Console(width=200, file=io.StringIO(), record=True)
-    console.print(result_table(trials, reached))
-    lines = console.export_text().splitlines()
+    console.print(accuracy_table(trials, reached))
+    return rows_of(console.export_text())
+
+
+def rows_of(text: str) -> list[list[str]]:
+    lines = text.splitlines()
     start = next(number for number, line in enumerate(lines) if "───" in line)
     rows = [re.split(r"\s{2,}", line.strip()) for line in lines[start + 1 :]]
     return [row for row in rows if row != [""]]
@@ -83,9 +88,40 @@ def test_only_seeds_are_averaged() -> None:
     ]
 
 
-def test_the_table_of_partial_participation_fits_80_columns() -> None:
-    trials = grid.expand(grid.load("partial_participation"), "quick")
+@pytest.mark.parametrize("name", grid.grid_names())
+@pytest.mark.parametrize("profile", grid.PROFILES)
+def test_the_tables_of_our_grids_fit_80_columns(name: str, profile: str) -> None:
+    trials = grid.expand(grid.load(name), profile)
+    reached = {trial.key: Reached(95.31 + trial.seed, 94.27) for trial in trials}
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(accuracy_table(trials, reached))
+    text = console.export_text()
+    assert "…" not in text
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+
+
+def test_a_table_that_is_too_wide_goes_on_below_itself() -> None:
+    shares = [n / 100 for n in range(1, 13)]
+    trials = expand(method=METHODS, participation=shares)
     reached = {trial.key: Reached(95.31, 94.27) for trial in trials}
-    console = Console(width=200, file=io.StringIO(), record=True)
-    console.print(result_table(trials, reached))
-    assert max(len(line.rstrip()) for line in console.export_text().splitlines()) <= 80
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(accuracy_table(trials, reached))
+    text = console.export_text()
+    assert "…" not in text
+    assert text.count("fedavg") == 2
+    assert text.count("95.3 94.3") == len(trials)
+    assert all(f" {share:g}" in text for share in shares)
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+
+
+def test_what_a_round_took_is_laid_out_in_the_same_way() -> None:
+    trials = expand(method=METHODS, participation=[0.1, 0.2], seed=[0, 1])
+    seconds = {trial.key: 0.01 + 0.002 * trial.seed for trial in trials[:-2]}
+    console = Console(width=80, file=io.StringIO(), record=True)
+    console.print(cost_table(trials, seconds))
+    text = console.export_text()
+    assert text.startswith("Milliseconds of a round, by participation")
+    assert rows_of(text) == [
+        ["fedavg", "11.0±1.4", "11.0±1.4"],
+        ["fedcome", "11.0±1.4", "-"],
+    ]

@@ -1,0 +1,31 @@
+"""Whether code has to be compiled before trials can run, which takes a while, once a machine."""
+
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fedcome_ray import methods, samplers
+from fedcome_ray.experiments.trial import Trial
+
+
+def is_due(trials: Iterable[Trial]) -> bool:
+    """Whether these trials use functions whose compiled code is not on disk yet."""
+    entries = {
+        entry
+        for trial in trials
+        for entry in (methods.REGISTRY.of(trial.method), samplers.REGISTRY.of(trial.sampler))
+    }
+    modules = {entry.compiled for entry in entries if entry.compiled is not None}
+    return any(not _is_on_disk(module) for module in modules)
+
+
+def _is_on_disk(module: str) -> bool:
+    """Whether numba has kept what it compiled of a module; not all of it may have been needed."""
+    functions: list[Any] = [f for f in vars(import_module(module)).values() if hasattr(f, "stats")]
+    stem = module.rpartition(".")[2]
+    return any(
+        file
+        for function in functions
+        for file in Path(function.stats.cache_path).glob(f"{stem}.{function.__name__}-*.nbi")
+    )
