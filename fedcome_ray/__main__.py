@@ -12,6 +12,7 @@ COMMANDS = {
     "reproduce": "all grids of the paper, then the report",
     "report": "tables, figures and claims of what was run",
     "ui": "compare trials in MLflow",
+    "settings": "all settings of a trial, and a schema of grids for editors",
     "data": "datasets: list, download, import, verify, show",
     "doctor": "is this machine, or this cluster, fit",
 }

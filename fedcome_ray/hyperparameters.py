@@ -113,8 +113,8 @@ def words(schema: Mapping[str, Any]) -> str:
     """What a JSON schema allows, in words; empty where it says nothing that is short."""
     if "anyOf" in schema:
         return " or ".join(filter(None, map(words, schema["anyOf"])))
-    if "enum" in schema:
-        return " or ".join(map(str, schema["enum"]))
+    if "enum" in schema or "const" in schema:
+        return " or ".join(map(str, schema.get("enum", [schema.get("const")])))
     if "items" in schema and (each := words(schema["items"])):
         return f"a list, each {each}"
     limits = [f"{word} {schema[limit]:g}" for limit, word in LIMITS.items() if limit in schema]

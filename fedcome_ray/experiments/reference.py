@@ -1,15 +1,14 @@
 """The reference of all settings, written from their types: names, values, defaults, meanings."""
 
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from pydantic.fields import FieldInfo
 
 from fedcome_ray.experiments.choices import CHOICES, description, first_sentence
 from fedcome_ray.experiments.settings import written
 from fedcome_ray.experiments.trial import LocalConfig, Trial
-from fedcome_ray.hyperparameters import Hyperparameters
+from fedcome_ray.hyperparameters import Hyperparameters, words
 
 HEAD = """\
 # Settings
@@ -91,38 +90,3 @@ def _default(field: FieldInfo) -> str:
         dumped = value.model_dump(mode="json")
         return f"`{dumped.get('name') or dumped['dataset']}`"
     return f"`{written(list(value) if isinstance(value, tuple) else value)}`"
-
-
-def words(schema: Mapping[str, Any]) -> str:
-    """The values that a JSON schema allows, for people."""
-    if "anyOf" in schema:
-        return ", or ".join(map(words, schema["anyOf"]))
-    if "const" in schema or "enum" in schema:
-        return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
-    match schema.get("type"):
-        case "integer":
-            return f"whole number{_limits(_inclusive(schema))}"
-        case "number":
-            return f"number{_limits(schema)}"
-        case "boolean":
-            return "`true`, `false`"
-        case "null":
-            return "`null`"
-        case "array":
-            return f"list: {words(schema['items'])}"
-        case _:
-            return "text"
-
-
-def _inclusive(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Above 0 is at least 1, for whole numbers."""
-    changed = dict(schema)
-    if "exclusiveMinimum" in changed:
-        changed["minimum"] = changed.pop("exclusiveMinimum") + 1
-    return changed
-
-
-def _limits(schema: Mapping[str, Any]) -> str:
-    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    found = [f"{sign} {schema[name]:g}" for name, sign in signs.items() if name in schema]
-    return f" {', '.join(found)}" if found else ""

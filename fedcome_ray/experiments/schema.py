@@ -27,7 +27,7 @@ def grid_schema(value_range: type[Hyperparameters]) -> Schema:
         name: {"type": "array", "minItems": 1, "items": schema} for name, schema in values.items()
     }
     parts = {
-        "description": {"type": "string"},
+        **_fields(Grid),
         "base": _reference("settings"),
         "axes": _reference("axes"),
         "profiles": {"type": "object", "additionalProperties": _reference("profile")},
