@@ -20,6 +20,7 @@ for _ in range(2):
 code = tune.main([
     "--grid", "heterogeneity", "--address", nodes.address, "--output", sys.argv[1],
     "--set", "rounds=3", "--set", "data.partition.classes=2", "--set", "method.name=scaffold",
+    "--set", "seed=0",
     "--num-shards", "2", "--cpus-per-shard", "0.5",
 ])
 from fedcome_ray import doctor

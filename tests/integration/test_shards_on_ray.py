@@ -108,9 +108,9 @@ def test_the_death_of_a_shard_does_not_change_a_bit(
     shards = RayShards(trial, shared, pool)
     run = TrialRun(trial, population, shards, tmp_path / "disturbed")
     for _ in range(3):
-        run._add(run._run_round())
+        run._add(run._next_round())
     run.checkpoint()
-    run._add(run._run_round())  # to be repeated: the checkpoint does not know it
+    run._add(run._next_round())  # to be repeated: the checkpoint does not know it
     ray.kill(pool.actors[1])
     on_ray, metrics_on_ray = run_to_the_end(run)
 
@@ -156,7 +156,7 @@ def test_an_error_of_a_client_keeps_its_type_and_names_the_clients(
     trial = trial_of("fedavg", local={**LOCAL, "lr": 1e30, "lr_decay": 1.0})
     shards = RayShards(trial, shared, pools[2])
     run = TrialRun(trial, population, shards, tmp_path)
-    with pytest.raises(DivergenceError, match=r"round 0: the updates of clients \[\d"):
+    with pytest.raises(DivergenceError, match=r"round 1: the updates of clients \[\d"):
         run.advance(60)
 
 
