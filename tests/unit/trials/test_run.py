@@ -215,6 +215,7 @@ def test_the_death_of_shards_does_not_change_a_bit(
 ) -> None:
     undisturbed = outcome(begin(folder="undisturbed"))
     monkeypatch.setattr(trials, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(trials, "CHECKPOINT_SHARE", float("inf"))  # after every round
     shards = DyingShards(trial_of(), population, list(deaths))
     run = TrialRun(trial_of(), population, shards, tmp_path / "trial")
     assert outcome(run) == undisturbed
