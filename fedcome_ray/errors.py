@@ -8,7 +8,8 @@ FedcomeError
 ├── ConsensusError     the quadratic program has no usable solution
 ├── DivergenceError    a client or the server left the range of finite numbers
 ├── PluginError        the code of a user's method failed; the text says where
-└── ShardError         a shard died or did not answer
+├── ShardError         a shard died or did not answer
+└── StorageError       a file of a trial could not be written: a full disk, a folder that is gone
 
 A `UserError` is shown as its text and exit code 2, without a traceback.
 """
@@ -53,6 +54,18 @@ class ShardError(FedcomeError):
     """A shard died or did not answer."""
 
 
+class StorageError(FedcomeError):
+    """A file of a trial could not be written."""
+
+
+def cut(text: str, longest: int = 200) -> str:
+    """A text for a message, with its middle left out if it is long."""
+    if len(text) <= longest:
+        return text
+    half = longest // 2 - 15
+    return f"{text[:half]} ... ({len(text) - 2 * half:,} more) ... {text[-half:]}"
+
+
 def did_you_mean(word: str, allowed: Iterable[str]) -> str:
     """The allowed words; if one of them is nearly the given word, it is named first."""
     names = sorted(allowed)
@@ -63,4 +76,4 @@ def did_you_mean(word: str, allowed: Iterable[str]) -> str:
 
 def nearest(word: str, allowed: Iterable[str]) -> str | None:
     """The allowed word that was probably meant, None if none is near."""
-    return next(iter(get_close_matches(word, allowed, n=1)), None)
+    return next(iter(get_close_matches(word[:100], allowed, n=1)), None)  # it is slow of long ones

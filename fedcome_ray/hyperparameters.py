@@ -19,6 +19,8 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
 from fedcome_ray.errors import nearest
 
+LARGEST_FLOAT = 3e38  # of 32 bits, in which params are
+
 CHOOSING = ("name", "dataset")
 """Fields that say which thing the others are settings of."""
 UNKNOWN = "unknown_setting"
@@ -31,9 +33,7 @@ class Hyperparameters(BaseModel):
     The text below a field is its description in the reference of all settings.
     """
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -56,6 +56,16 @@ class Hyperparameters(BaseModel):
             if isinstance(value, bool) and _is_number(declared):
                 raise ValueError(f"`{name}` is no truth value, got `{str(value).lower()}`")
         return settings
+
+    @model_validator(mode="after")
+    def _no_numbers_too_large_to_compute_with(self) -> Self:
+        for name, value in self:
+            for one in value if isinstance(value, tuple | list) else [value]:
+                if isinstance(one, int) and one.bit_length() > 64:
+                    raise ValueError(f"`{name}` must fit into 64 bits, got {one.bit_length()}")
+                if isinstance(one, float) and abs(one) > LARGEST_FLOAT:
+                    raise ValueError(f"`{name}` must fit into 32 bits, so below 3e38, got `{one}`")
+        return self
 
 
 def _explained(record: type[BaseModel], item: ErrorDetails) -> InitErrorDetails:

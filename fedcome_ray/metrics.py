@@ -12,24 +12,46 @@ CLIENT_MEAN = "accuracy/client_mean"
 CLIENT_STD = "accuracy/client_std"
 WORST_DECILE = "accuracy/worst_decile"
 BEST_DECILE = "accuracy/best_decile"
+PERSONAL = "accuracy/personal"  # after clients trained the params on their own examples
+PERSONAL_MEAN = "accuracy/personal_mean"
+PERSONAL_STD = "accuracy/personal_std"
+PERSONAL_WORST_DECILE = "accuracy/personal_worst_decile"
+PERSONAL_BEST_DECILE = "accuracy/personal_best_decile"
 LOSS = "loss/test"
+LOSS_PERSONAL = "loss/personal"
 LOSS_TRAIN = "loss/train"
 LOSS_CLIENT_MAX = "loss/client_max"
 CONFLICTS_BEFORE = "conflicts/before"
 CONFLICTS_AFTER = "conflicts/after"
 OPPOSED = "conflicts/opposed"
+COHORT_SIZE = "cohort/size"
+ABSENT = "cohort/absent"
+STRAGGLERS = "cohort/stragglers"
 STEP_NORM = "server/step_norm"
 STEP_RATIO = "server/step_ratio"
+UP_BYTES = "comm/up_bytes"
+DOWN_BYTES = "comm/down_bytes"
+TOTAL_BYTES = "comm/total_bytes"  # both ways, of all rounds so far
 SECONDS_ROUND = "seconds/round"
 SECONDS_EVALUATE = "seconds/evaluate"
 
+WATCHED = {
+    ACCURACY: True,
+    CLIENT_MEAN: True,
+    CLIENT_STD: False,
+    WORST_DECILE: True,
+    BEST_DECILE: True,
+    LOSS: False,
+    LOSS_CLIENT_MAX: False,
+}
+"""What every evaluation tells, by which a trial may be stopped: whether more of it is better."""
 HEADLINES = (ACCURACY_TAIL, ACCURACY, WORST_DECILE, LOSS, SECONDS_ROUND)
 """What a table of trials shows first."""
 CURVES = (ACCURACY, LOSS, WORST_DECILE, OPPOSED)
 """What is drawn over the rounds first."""
 
 
-FAMILIES = ("accuracy/", "loss/", "conflicts/", "server/")
+FAMILIES = ("accuracy/", "loss/", "conflicts/", "server/", "cohort/", "comm/")
 SOLVER = ("server/solver_iterations", "server/kkt_residual", "server/solve_seconds")
 """What tells of the solver, and not of learning."""
 

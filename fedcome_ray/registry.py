@@ -4,8 +4,10 @@ An entry is the class of a thing's settings, whose field `name` (of datasets, `d
 name as its default, and the function that builds the thing from such settings.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from pydantic_core import PydanticCustomError
@@ -17,6 +19,35 @@ ThingT = TypeVar("ThingT")
 
 
 @dataclass(frozen=True)
+class Code:
+    """What a plugin is written in, which its author will change."""
+
+    name: str
+    """Of its file, without `.py`."""
+    text: bytes
+    """Of the file itself."""
+    imported: Mapping[str, bytes] = field(hash=False)
+    """The author's other files that it imports, by path from where they are imported."""
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the file; where it imports others, of the digests of all."""
+        own = hashlib.sha256(self.text).hexdigest()
+        if not self.imported:
+            return own
+        others = [
+            f"{path} {hashlib.sha256(text).hexdigest()}"
+            for path, text in sorted(self.imported.items())
+        ]
+        return hashlib.sha256("\n".join([own, *others]).encode()).hexdigest()
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        """All of it by path, as it can be loaded again."""
+        return {**self.imported, f"{self.name}.py": self.text}
+
+
+@dataclass(frozen=True)
 class Entry(Generic[ThingT]):
     """A thing as its registry knows it."""
 
@@ -25,12 +56,10 @@ class Entry(Generic[ThingT]):
     """(settings, and what else things of its kind are built from) -> the thing"""
     label: str = ""
     """Its name in tables and figures."""
-    digest: str | None = None
-    """SHA-256 of a plugin's code, which its author will change."""
+    code: Code | None = None
+    """Of a plugin."""
     compiled: str | None = None
     """The module that numba compiles for it."""
-    source: bytes | None = None
-    """A plugin's code itself."""
 
 
 EntryT = TypeVar("EntryT", bound=Entry[Any])
@@ -58,6 +87,11 @@ class Registry(dict[str, EntryT]):
     def of(self, settings: Hyperparameters) -> EntryT:
         """The entry that these settings belong to."""
         return self[str(getattr(settings, self.chosen_by))]
+
+    def digest_of(self, settings: Hyperparameters) -> str | None:
+        """Of the code of what these settings belong to, where that is a plugin."""
+        code = self.of(settings).code
+        return None if code is None else code.digest
 
     def parse(self, value: object) -> Hyperparameters:
         """The settings of the thing that a mapping names."""

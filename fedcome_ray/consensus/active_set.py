@@ -1,10 +1,11 @@
 """Quadratic programs that share one matrix, solved exactly by an active-set method.
 
-For every client i: minimise 1/2 x' C x + C[i] x over x >= 0, where C is the matrix of cosines
-between updates. This is non-negative least squares in normal form, solved as by Lawson and Hanson:
-a passive set of multipliers is free, the others are zero; the most violated constraint enters,
-and a multiplier that would turn negative leaves. The passive set's Cholesky factor grows by a row
-when a client enters and is rebuilt from the place where one leaves.
+For every target t: minimise 1/2 x' C x + t' C x over x >= 0, where C is the matrix of cosines
+between updates; targets are combinations of updates, such as each single one. This is non-negative
+least squares in normal form, solved as by Lawson and Hanson: a passive set of multipliers is free,
+the others are zero; the most violated constraint enters, and a multiplier that would turn negative
+leaves. The passive set's Cholesky factor grows by a row when a client enters and is rebuilt from
+the place where one leaves.
 """
 
 import numpy as np
@@ -27,28 +28,28 @@ this to the span of the passive set is left violated by no more than this."""
 
 
 @njit(cache=True)
-def solve(cosines: Floats, multipliers: Floats, is_pending: NDArray[np.bool_]) -> int:
-    """Solve in place for all pending clients, starting from `multipliers` (row i: client i).
+def solve(
+    cosines: Floats, linear: Floats, multipliers: Floats, is_pending: NDArray[np.bool_]
+) -> int:
+    """Solve in place for all pending targets, starting from `multipliers`; a row for each.
 
-    A client stays pending if `cosines` cannot tell its passive set from a dependent one. Returns
-    the number of pivots made.
+    `linear` are the targets' products with all updates. A target stays pending if `cosines` cannot
+    tell its passive set from a dependent one. Returns the number of pivots made.
     """
     size = len(cosines)
     factor = np.zeros((size, size))
     passive = np.zeros(size, np.int64)
     pivots = 0
-    for client in range(size):
-        if is_pending[client]:
-            made, is_solved = _solve_client(
-                cosines, cosines[client], multipliers[client], factor, passive
-            )
+    for row in range(len(linear)):
+        if is_pending[row]:
+            made, is_solved = _solve_target(cosines, linear[row], multipliers[row], factor, passive)
             pivots += made
-            is_pending[client] = not is_solved
+            is_pending[row] = not is_solved
     return pivots
 
 
 @njit(cache=True)
-def _solve_client(
+def _solve_target(
     cosines: Floats, linear: Floats, multipliers: Floats, factor: Floats, passive: NDArray[np.int64]
 ) -> tuple[int, bool]:
     count = 0
@@ -139,17 +140,18 @@ def _stationary_point(
     return point
 
 
-def solve_on_factor(factor: Floats, client: int, start: Floats) -> Floats:
-    """The multipliers of a client that `solve` left pending, from a factor C = factor' factor.
+def solve_on_factor(factor: Floats, target: Floats, start: Floats) -> Floats:
+    """The multipliers of a target that `solve` left pending, from a factor C = factor' factor.
+
+    The target is given in the coordinates of the factor's columns.
 
     The same method in plain NumPy, slow and rarely needed: only updates opposite to one another
-    but for rounding, or nearly so, leave clients pending. Goes on from where `solve` stopped.
+    but for rounding, or nearly so, leave any pending. Goes on from where `solve` stopped.
     """
-    target, size = factor[:, client], factor.shape[1]
     multipliers = start.copy()
     passive: list[int] = np.flatnonzero(multipliers).tolist()
     _minimise_on_factor(factor, target, multipliers, passive)
-    for _ in range(10 * size):
+    for _ in range(10 * factor.shape[1]):
         if not _enter_on_factor(factor, target, multipliers, passive):
             break
     return multipliers

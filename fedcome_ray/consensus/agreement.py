@@ -4,6 +4,7 @@ With the updates g_1..g_M as rows of G, client i's agreed update is the projecti
 cone {x : G x >= 0}. By duality it is g_i + sum_k l_ik g_k, with multipliers l_i >= 0 that minimise
 |g_i + sum_k l_ik g_k|. All M problems share the Gram matrix G G', so beyond one pass over the
 params to form it, and one weighted sum of the raw updates at the end, nothing is of size dim.
+Instead of every update only their mean may be projected, which is one problem of the same kind.
 
 Everything is computed on the cosines, the Gram matrix scaled to unit diagonal: the answer does not
 depend on the length of other clients' updates, and so neither should its accuracy.
@@ -27,6 +28,7 @@ from fedcome_ray.numerics import geometry
 from fedcome_ray.numerics.geometry import Floats
 
 Solver = Literal["active_set", "osqp"]
+Projected = Literal["updates", "mean"]
 
 CONFLICT_TOLERANCE = 1e-12
 """Cosine below which two updates conflict; between it and zero is rounding."""
@@ -42,13 +44,13 @@ class Agreement:
     """The outcome of a consensus; `direction` is `coefficients @ updates`, unless clamped."""
 
     updates: Tensor  # [cohort, dim], as given
-    mixing: Tensor  # [cohort, cohort] float64; row i gives agreed update i from the raw updates
+    mixing: Tensor  # [projected, cohort] float64; row i gives agreed update i from the raw updates
     coefficients: Tensor  # [cohort] float64
     direction: Tensor  # [dim]
     info: Mapping[str, float]
 
     def agreed_updates(self) -> Tensor:
-        """The nearest updates without conflict, `[cohort, dim]`, formed on demand."""
+        """The nearest updates without conflict, `[projected, dim]`, formed on demand."""
         return geometry.combine(self.mixing, self.updates)
 
 
@@ -57,11 +59,12 @@ def agree(
     weights: Tensor | None = None,
     *,
     gram: Tensor | None = None,
+    projected: Projected = "updates",
     solver: Solver = "active_set",
     clamp: float | None = None,
     match_norm: bool = False,
 ) -> Agreement:
-    """The weighted mean of the cohort's agreed updates.
+    """The weighted mean of the cohort's agreed updates, or their mean, agreed afterwards.
 
     `updates` is `[cohort, dim]` or blocks of its rows; `gram`, if known, saves a pass over it.
     `clamp` limits each coordinate of the direction, `match_norm` rescales it to the length of the
@@ -69,17 +72,23 @@ def agree(
     """
     if not isinstance(updates, Tensor):
         updates = torch.cat(tuple(updates))
+    if len(updates) == 0:
+        raise ValueError("`updates` must be those of at least one client, got none")
     cosines, norms = geometry.normalise(geometry.gram_matrix(updates) if gram is None else gram)
     shares = _shares(weights, len(updates))
+    plain_length = geometry.length(shares * norms, cosines)
+    mean_weights, raw, lengths = shares, np.eye(len(norms)), norms
+    if projected == "mean":
+        mean_weights, raw, lengths = np.ones(1), shares[None], np.array([plain_length])
 
     started = time.perf_counter()
-    solution = _solve(cosines, norms, updates, solver)
+    targets = raw * (norms / geometry.nonzero(lengths)[:, None])
+    solution = _solve(cosines, targets, norms, updates, solver)
     seconds = time.perf_counter() - started
 
-    mixing = np.eye(len(norms)) + solution.multipliers * (norms[:, None] / geometry.nonzero(norms))
-    coefficients = shares @ mixing
-    length = _length(coefficients * norms, cosines)
-    plain_length = _length(shares * norms, cosines)
+    mixing = raw + solution.multipliers * (lengths[:, None] / geometry.nonzero(norms))
+    coefficients = mean_weights @ mixing
+    length = geometry.length(coefficients * norms, cosines)
     if match_norm and length > 0.0:
         coefficients *= plain_length / length
     direction = geometry.combine(torch.from_numpy(coefficients[None]), updates)[0]
@@ -114,29 +123,34 @@ def _shares(weights: Tensor | None, size: int) -> Floats:
 
 
 class _Solution(NamedTuple):
-    multipliers: Floats  # row i: how much of each update, both scaled to length 1, joins client i's
-    slack: Floats  # row i: cosine of agreed update i and each raw update, times the length it kept
+    multipliers: Floats  # row i: how much of each update, both scaled to length 1, joins target i
+    linear: Floats  # row i: cosines of target i and each raw update
+    slack: Floats  # row i: the same once the others have joined, times the length it kept
     iterations: int
     kkt_residual: float
 
 
-def _solve(cosines: Floats, norms: Floats, updates: Tensor, solver: Solver) -> _Solution:
+def _solve(
+    cosines: Floats, targets: Floats, norms: Floats, updates: Tensor, solver: Solver
+) -> _Solution:
+    """Targets are combinations of the updates scaled to length 1, a row each, of length 1 too."""
     from fedcome_ray.consensus import (
         active_set,  # compiled: slow to import, and only servers need it
     )
 
-    is_pending = np.any(cosines < -CONFLICT_TOLERANCE, axis=1)  # the others agree already
-    multipliers, iterations = np.zeros_like(cosines), 0
+    linear = targets @ cosines
+    is_pending = np.any(linear < -CONFLICT_TOLERANCE, axis=1)  # the others agree already
+    multipliers, iterations = np.zeros_like(linear), 0
     if solver == "osqp" and is_pending.any():
-        multipliers, iterations = _osqp(cosines, is_pending)
-    iterations += active_set.solve(cosines, multipliers, is_pending)
-    slack = cosines + multipliers @ cosines
+        multipliers, iterations = _osqp(cosines, linear, is_pending)
+    iterations += active_set.solve(cosines, linear, multipliers, is_pending)
+    slack = linear + multipliers @ cosines
     if is_pending.any():
         factor = geometry.triangular_factor(updates, norms)
-        for client in np.flatnonzero(is_pending):
-            found = multipliers[client]
-            multipliers[client] = active_set.solve_on_factor(factor, int(client), found)
-            slack[client] = factor.T @ (factor[:, client] + factor @ multipliers[client])
+        for row in np.flatnonzero(is_pending):
+            target = factor @ targets[row]
+            multipliers[row] = active_set.solve_on_factor(factor, target, multipliers[row])
+            slack[row] = factor.T @ (target + factor @ multipliers[row])
     residuals = np.abs(np.minimum(multipliers, slack)).max(axis=1)
     # Multipliers of 1e7, between updates nearly opposite, cannot be more exact than float64 is.
     if not np.all(residuals <= KKT_TOLERANCE + 1e-15 * multipliers.sum(axis=1)):
@@ -145,10 +159,10 @@ def _solve(cosines: Floats, norms: Floats, updates: Tensor, solver: Solver) -> _
             f"{residuals.max():.1e}, allowed is {KKT_TOLERANCE:.0e}; the cosines of its updates "
             f"have condition number {np.linalg.cond(cosines, 1):.1e}"
         )
-    return _Solution(multipliers, slack, iterations, float(residuals.max()))
+    return _Solution(multipliers, linear, slack, iterations, float(residuals.max()))
 
 
-def _osqp(cosines: Floats, is_pending: NDArray[np.bool_]) -> tuple[Floats, int]:
+def _osqp(cosines: Floats, linear: Floats, is_pending: NDArray[np.bool_]) -> tuple[Floats, int]:
     """Multipliers to a low accuracy, good enough to tell which of them are positive.
 
     The active-set method starts from them: it solves for these exactly and, where the guess of
@@ -159,7 +173,7 @@ def _osqp(cosines: Floats, is_pending: NDArray[np.bool_]) -> tuple[Floats, int]:
     from scipy import sparse
 
     size = len(cosines)
-    multipliers, iterations = np.zeros_like(cosines), 0
+    multipliers, iterations = np.zeros_like(linear), 0
     problem = osqp.OSQP()
     problem.setup(
         P=sparse.csc_matrix(np.triu(cosines)),
@@ -171,16 +185,16 @@ def _osqp(cosines: Floats, is_pending: NDArray[np.bool_]) -> tuple[Floats, int]:
         eps_rel=_OSQP_ACCURACY,
         verbose=False,
     )
-    for client in np.flatnonzero(is_pending):
-        problem.update(q=cosines[client])
+    for row in np.flatnonzero(is_pending):
+        problem.update(q=linear[row])
         result = problem.solve(raise_error=False)
         iterations += result.info.iter
-        multipliers[client] = np.where(result.x > _OSQP_ACCURACY, result.x, 0.0)
+        multipliers[row] = np.where(result.x > _OSQP_ACCURACY, result.x, 0.0)
     return multipliers, iterations
 
 
 def _describe(solution: _Solution, cosines: Floats) -> dict[str, float]:
-    squared_drifts = ((solution.slack - cosines) * solution.multipliers).sum(axis=1)
+    squared_drifts = ((solution.slack - solution.linear) * solution.multipliers).sum(axis=1)
     return {
         metrics.CONFLICTS_BEFORE: int(np.triu(cosines < -CONFLICT_TOLERANCE, k=1).sum()),
         "drift": float(np.sqrt(np.maximum(squared_drifts, 0.0)).mean()),
@@ -192,9 +206,3 @@ def _describe(solution: _Solution, cosines: Floats) -> dict[str, float]:
 def _num_opposed(along: Floats, norms: Floats, length: float) -> int:
     """Updates that conflict with the direction that is really taken, by their inner products."""
     return int((along < -DIRECTION_TOLERANCE * norms * length).sum())
-
-
-def _length(lengths: Floats, cosines: Floats) -> float:
-    """Length of a sum of vectors of given lengths; zero where they cancel to rounding."""
-    squared = float(lengths @ cosines @ lengths)
-    return squared**0.5 if squared > 1e-14 * lengths.sum() ** 2 else 0.0

@@ -14,7 +14,7 @@ from pydantic import PositiveFloat
 from torch import Tensor
 
 from fedcome_ray.hyperparameters import Hyperparameters
-from fedcome_ray.methods.method import Cohort, Info, Method, Report
+from fedcome_ray.methods.method import Affine, Cohort, Info, Method, Report, affine
 
 
 class FedDC(Hyperparameters):
@@ -53,9 +53,11 @@ def build(hp: FedDC) -> Method[ServerState, Received, ClientState]:
     def broadcast(server: ServerState) -> Received:
         return Received(server.params, server.gradient)
 
-    def correct(grad: Tensor, params: Tensor, received: Received, client: ClientState) -> Tensor:
-        coupling = hp.alpha * (params + client.drift - received.params)
-        return grad + coupling + received.gradient - client.gradient
+    @affine
+    def correct(received: Received, client: ClientState) -> Affine:
+        # alpha (y + h_i - x) + s - s_i
+        coupling = hp.alpha * (client.drift - received.params)
+        return Affine(pull=hp.alpha, offset=coupling + received.gradient - client.gradient)
 
     def carry(received: Received, client: ClientState, report: Report) -> ClientState:
         # With the learning rate of this round, as in SCAFFOLD; official code has that of the first.

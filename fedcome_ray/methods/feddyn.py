@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fedcome_ray.hyperparameters import Hyperparameters
 from fedcome_ray.methods import parts
-from fedcome_ray.methods.method import Cohort, Info, Method, OnlyParams, Report
+from fedcome_ray.methods.method import Affine, Cohort, Info, Method, OnlyParams, Report, affine
 
 
 class FedDyn(Hyperparameters):
@@ -43,10 +43,11 @@ def build(hp: FedDyn) -> Method[ServerState, OnlyParams, ClientState]:
     def init_client(like: Tensor) -> ClientState:
         return ClientState(torch.zeros_like(like))
 
-    def correct(grad: Tensor, params: Tensor, received: OnlyParams, client: ClientState) -> Tensor:
-        # The whole regulariser is in the gradient. The official code hides half of it in the
-        # optimiser's weight decay, where clipping does not see it.
-        return grad - client.gradient + hp.alpha * (params - received.params)
+    @affine
+    def correct(received: OnlyParams, client: ClientState) -> Affine:
+        # alpha (y - x) - g_i: the whole regulariser is in the gradient. The official code hides
+        # half of it in the optimiser's weight decay, where clipping does not see it.
+        return Affine(pull=hp.alpha, offset=-hp.alpha * received.params - client.gradient)
 
     def carry(received: OnlyParams, client: ClientState, report: Report) -> ClientState:
         # Where the client rests, grad F_i = g_i - alpha (y_i - x).

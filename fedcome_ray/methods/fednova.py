@@ -15,7 +15,7 @@ from fedcome_ray.methods.method import Cohort, Info, Method, Nothing, OnlyParams
 
 
 class FedNova(Hyperparameters):
-    """Nothing to choose: with plain SGD, a path's length is the sum of its learning rates."""
+    """Nothing to choose: a path's length is the sum of its learning rates."""
 
     name: Literal["fednova"] = "fednova"
 

@@ -9,11 +9,10 @@ https://arxiv.org/abs/1812.06127
 from typing import Literal
 
 from pydantic import NonNegativeFloat
-from torch import Tensor
 
 from fedcome_ray.hyperparameters import Hyperparameters
 from fedcome_ray.methods import parts
-from fedcome_ray.methods.method import Method, Nothing, OnlyParams
+from fedcome_ray.methods.method import Affine, Method, Nothing, OnlyParams, affine
 
 
 class FedProx(Hyperparameters):
@@ -25,10 +24,11 @@ class FedProx(Hyperparameters):
 
 
 def build(hp: FedProx) -> Method[OnlyParams, OnlyParams, Nothing]:
-    def correct(grad: Tensor, params: Tensor, received: OnlyParams, client: Nothing) -> Tensor:
-        # The norm is squared (eq. 2); published re-implementations that forget it pull with a
-        # constant force mu/2, however small the drift.
-        return grad + hp.mu * (params - received.params)
+    @affine
+    def correct(received: OnlyParams, client: Nothing) -> Affine:
+        # mu (y - x): the norm is squared (eq. 2); published re-implementations that forget it pull
+        # with a constant force mu/2, however small the drift.
+        return Affine(pull=hp.mu, offset=-hp.mu * received.params)
 
     return Method(
         init_server=parts.only_params,

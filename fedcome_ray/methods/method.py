@@ -1,14 +1,15 @@
 """The interface of a method: what it keeps, what it sends, and six pure functions.
 
 Shapes. A server vector is `[dim]`, a client vector `[..., dim]`, a client scalar `[..., 1]`,
-where `...` is nothing for one client and `clients` for a block of them. `correct` and `carry`
-only broadcast: they never index or reduce the client axis, so one client and a block give the
-same numbers. `aggregate` sees the whole cohort, `[cohort, dim]`, in increasing client order.
+where `...` is nothing for one client and `clients` for a block of them. `correct`, `carry` and
+`start` only broadcast: they never index or reduce the client axis, so one client and a block give
+the same numbers. `aggregate` sees the whole cohort, `[cohort, dim]`, in increasing client order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, update_wrapper
+from inspect import signature
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -25,9 +26,9 @@ Info = Mapping[str, float]
 class Report:
     """What clients send back after local training."""
 
-    update: Tensor  # client vector: params after local training minus params received
+    update: Tensor  # client vector: params after local training minus those before it
     loss: Tensor  # client scalar: mean training loss of the params received; NaN unless asked for
-    total_lr: Tensor  # client scalar: sum of the learning rates of the local steps (K * lr)
+    total_lr: Tensor  # client scalar: learning rates of all local steps (K lr; momentum counts in)
     num_examples: Tensor  # client scalar
 
     @staticmethod
@@ -37,9 +38,18 @@ class Report:
             return Report(*map(aligned, reports[0].fields()))
         return Report(*map(torch.cat, zip(*(r.fields() for r in reports), strict=True)))
 
+    @staticmethod
+    def of_nobody(params: Tensor) -> "Report":
+        """A report without a row."""
+        return Report(params.new_empty(0, len(params)), *[params.new_empty(0, 1)] * 3)
+
     def fields(self) -> tuple[Tensor, ...]:
         """What is sent, in the order of the constructor."""
         return self.update, self.loss, self.total_lr, self.num_examples
+
+    def of(self, clients: slice) -> "Report":
+        """That of some of its clients."""
+        return Report(*(field[clients] for field in self.fields()))
 
     @property
     def mean_gradient(self) -> Tensor:
@@ -69,6 +79,44 @@ ReceivedT = TypeVar("ReceivedT", bound=HasParams)
 ClientT = TypeVar("ClientT")
 
 
+Correct = Callable[[Tensor, Tensor, ReceivedT, ClientT], Tensor]
+"""(grad, params, received, client) -> the gradient to follow"""
+
+
+class Affine(NamedTuple):
+    """The gradient to follow as `share * grad + pull * params + offset`."""
+
+    offset: Tensor | None = None  # client vector, or what is the same for all of them
+    pull: float = 0.0
+    share: float = 1.0
+
+    def __call__(self, grad: Tensor, params: Tensor) -> Tensor:
+        direction = grad if self.share == 1.0 else self.share * grad
+        if self.pull:
+            direction = torch.add(direction, params, alpha=self.pull)
+        return direction if self.offset is None else direction + self.offset
+
+    def of(self, clients: slice) -> "Affine":
+        """That of some clients of a block."""
+        if self.offset is None or self.offset.dim() == 1 or len(self.offset) == 1:
+            return self
+        return self._replace(offset=self.offset[clients])
+
+
+def affine(terms: Callable[[ReceivedT, ClientT], Affine]) -> Correct[ReceivedT, ClientT]:
+    """The `correct` of a method that knows before local training what it will add in every step.
+
+    A step is then a product and a sum, with no gradient written to memory in between.
+    """
+
+    def correct(grad: Tensor, params: Tensor, received: ReceivedT, client: ClientT) -> Tensor:
+        return terms(received, client)(grad, params)
+
+    facts = {"terms": terms, "__signature__": signature(correct)}
+    update_wrapper(correct, terms).__dict__.update(facts)
+    return correct
+
+
 @dataclass(frozen=True)
 class Method(Generic[ServerT, ReceivedT, ClientT]):
     """A federated method. The three states are named tuples, private to the method's file."""
@@ -79,14 +127,26 @@ class Method(Generic[ServerT, ReceivedT, ClientT]):
     """(like) -> what a client keeps before it first takes part; only shape, dtype, device count"""
     broadcast: Callable[[ServerT], ReceivedT]
     """what the cohort receives: state kept is not state sent"""
-    correct: Callable[[Tensor, Tensor, ReceivedT, ClientT], Tensor]
-    """(grad, params, received, client) -> the gradient to follow"""
+    correct: Correct[ReceivedT, ClientT]
+    """(grad, params, received, client) -> the gradient to follow; `affine` makes one"""
     carry: Callable[[ReceivedT, ClientT, Report], ClientT]
     """client state for its next participation"""
     aggregate: Callable[[ServerT, Cohort, Report], tuple[ServerT, Info]]
     """the server's next state, and what a human may want to know"""
     uses_loss: bool = False
     """whether `aggregate` reads `Report.loss`, which costs clients a pass over their examples"""
+    start: Callable[[Tensor, ClientT], Tensor] | None = None
+    """(params received, client) -> params of its own, from which it trains and with which it is
+    tested; without, they are those received"""
+    pools: bool = False
+    """whether there is a single client, which has everybody's training examples"""
+    communicates: bool = True
+    """whether what is broadcast and reported would be sent; references stay where they are"""
+
+    @property
+    def terms(self) -> Callable[[ReceivedT, ClientT], Affine] | None:
+        """What `correct` will do in every step, if it is `affine`."""
+        return getattr(self.correct, "terms", None)
 
 
 AnyMethod = Method[Any, Any, Any]

@@ -4,7 +4,16 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from fedcome_ray.methods.method import Cohort, HasParams, Info, Nothing, OnlyParams, Report
+from fedcome_ray.methods.method import (
+    Affine,
+    Cohort,
+    HasParams,
+    Info,
+    Nothing,
+    OnlyParams,
+    Report,
+    affine,
+)
 
 AnyT = TypeVar("AnyT")
 
@@ -24,9 +33,10 @@ def send_params(server: HasParams) -> OnlyParams:
     return OnlyParams(server.params)
 
 
-def uncorrected(grad: Tensor, params: Tensor, received: HasParams, client: object) -> Tensor:
+@affine
+def uncorrected(received: HasParams, client: object) -> Affine:
     """Clients follow their own gradient."""
-    return grad
+    return Affine()
 
 
 def keep(received: HasParams, client: AnyT, report: Report) -> AnyT:

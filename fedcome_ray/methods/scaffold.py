@@ -11,7 +11,7 @@ from pydantic import PositiveFloat
 from torch import Tensor
 
 from fedcome_ray.hyperparameters import Hyperparameters
-from fedcome_ray.methods.method import Cohort, Info, Method, Report
+from fedcome_ray.methods.method import Affine, Cohort, Info, Method, Report, affine
 
 
 class Scaffold(Hyperparameters):
@@ -47,8 +47,9 @@ def build(hp: Scaffold) -> Method[ServerState, Received, ClientState]:
     def broadcast(server: ServerState) -> Received:
         return Received(server.params, server.control)
 
-    def correct(grad: Tensor, params: Tensor, received: Received, client: ClientState) -> Tensor:
-        return grad - client.control + received.control
+    @affine
+    def correct(received: Received, client: ClientState) -> Affine:
+        return Affine(offset=received.control - client.control)
 
     def carry(received: Received, client: ClientState, report: Report) -> ClientState:
         # c_i <- c_i - c + (x - y_i) / (K lr), with the learning rate of this round: official codes

@@ -12,10 +12,10 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.nn import functional
 
-from fedcome_ray.errors import ConfigError
 from fedcome_ray.hyperparameters import Hyperparameters
 from fedcome_ray.models.differentiated import Differentiated
-from fedcome_ray.models.model import Dropout, Shape, default_init
+from fedcome_ray.models.model import Dropout, Shape, default_init, unfit
+from fedcome_ray.numerics.environment import convolution_form
 
 DropoutRate = Annotated[float, Field(ge=0, lt=1)]
 
@@ -76,7 +76,7 @@ def convolve_by_products(x: Tensor, weight: Tensor, bias: Tensor, padding: int) 
     """Every patch as a column of a matrix: for a block, one batched product.
 
     Nine times the memory for a 3x3 kernel, but products are fast on every GPU, and convolutions in
-    many small groups may not be. Which is better has to be measured there: see docs/gpu.md.
+    many small groups may not be.
     """
     kernel = weight.shape[-1]
     height, width = (side + 2 * padding - kernel + 1 for side in x.shape[-2:])
@@ -85,13 +85,29 @@ def convolve_by_products(x: Tensor, weight: Tensor, bias: Tensor, padding: int) 
     return images.reshape(*images.shape[:-1], height, width)
 
 
+def convolve_in_block(x: Tensor, weight: Tensor, bias: Tensor, padding: int) -> Tensor:
+    """Of a client in a block: the form that the user wants, or one by shape.
+
+    By products where the columns take no more memory than the result. These are the layers that
+    look at the images themselves, with one to three channels, and such thin groups are what
+    libraries are worst at. Never by a stopwatch: other bits would come out every time. What has to
+    be measured on a GPU is in docs/gpu.md.
+    """
+    form = convolution_form()
+    is_small = weight[0].numel() <= len(weight)
+    by_products = form == "products" or (form == "auto" and is_small)
+    if x.device.type != "cpu" and by_products:
+        return convolve_by_products(x, weight, bias, padding)
+    return convolve_by_library(x, weight, bias, padding)
+
+
 def build_conv2(
     config: Conv2,
     feature_shape: Shape,
     num_classes: int,
-    convolve: Convolve = convolve_by_library,
+    in_block: Convolve = convolve_in_block,
 ) -> Differentiated:
-    architecture = Architecture(CONV2, config.hidden, drop_hidden=False, convolve=convolve)
+    architecture = Architecture(CONV2, config.hidden, drop_hidden=False, in_block=in_block)
     return _build(config.name, architecture, config.dropout, feature_shape, num_classes)
 
 
@@ -111,13 +127,24 @@ class Architecture(NamedTuple):
     stages: tuple[Stage, ...]
     hidden: int
     drop_hidden: bool
-    convolve: Convolve = convolve_by_library
+    in_block: Convolve = convolve_in_block
 
-    def forward(self, params: Sequence[Tensor], x: Tensor, masks: Sequence[Tensor]) -> Tensor:
+    def forward_in_block(
+        self, params: Sequence[Tensor], x: Tensor, masks: Sequence[Tensor]
+    ) -> Tensor:
+        return self.forward(params, x, masks, self.in_block)
+
+    def forward(
+        self,
+        params: Sequence[Tensor],
+        x: Tensor,
+        masks: Sequence[Tensor],
+        convolve: Convolve = convolve_by_library,
+    ) -> Tensor:
         tensors, drops = iter(params), iter(masks)
-        hidden = _channels_last(x)
+        hidden = _channels_last(x.to(params[0].dtype))  # also of integers
         for stage in self.stages:
-            hidden = self.convolve(hidden, next(tensors), next(tensors), stage.padding)
+            hidden = convolve(hidden, next(tensors), next(tensors), stage.padding)
             if stage.pool:
                 hidden = functional.max_pool2d(hidden, 2)
             hidden = functional.relu(hidden)
@@ -161,20 +188,17 @@ def _build(
     name: str, architecture: Architecture, dropout: float, feature_shape: Shape, num_classes: int
 ) -> Differentiated:
     if len(feature_shape) != 3 or min(feature_shape[1:]) < architecture.smallest_side:
-        shown = "x".join(map(str, feature_shape))
-        raise ConfigError(
-            f"model.name: `{name}` needs images of at least "
-            f"{architecture.smallest_side} pixels a side, "
-            f"given as channels x height x width; the examples of this dataset are {shown}; "
-            f"`mlp` and `logistic` take any"
-        )
+        least = f"images of at least {architecture.smallest_side} pixels a side"
+        needs = f"{least}, given as channels x height x width"
+        raise unfit(name, needs, feature_shape, "; `mlp` and `logistic` take any")
     params, masks = architecture.sizes(feature_shape, num_classes)
     return Differentiated(
         architecture.forward,
         params,
         feature_shape,
         lambda seed: default_init(params, seed),
-        Dropout(dropout, tuple(masks)) if dropout else None,
+        Dropout((dropout,) * len(masks), tuple(masks)) if dropout else None,
+        forward_in_block=architecture.forward_in_block,
     )
 
 

@@ -58,7 +58,7 @@ class Dense:
 
     def logits(self, params: Tensor, x: Tensor) -> Tensor:
         tensors = views(params, self.shapes)
-        hidden = x.flatten(1)
+        hidden = x.flatten(1).to(params.dtype)  # also of integers
         for weight, bias in _layers(tensors[:-2]):
             hidden = functional.linear(hidden, weight, bias).relu_()
         return functional.linear(hidden, *tensors[-2:])
@@ -73,7 +73,7 @@ class Dense:
         scale: float,
     ) -> None:
         layers = _layers(params)
-        inputs = [batch.x.flatten(2)]  # of each layer
+        inputs = [batch.x.flatten(2).to(batch.weight.dtype)]  # of each layer
         for weight, bias in layers[:-1]:
             inputs.append(_affine(bias.unsqueeze(1), inputs[-1], weight.mT).relu_())
         weight, bias = layers[-1]

@@ -2,16 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch import Tensor
+from torch.func import grad, vmap
 from torch.nn import functional
-from torch.nn.utils import parameters_to_vector
 
-from fedcome_ray.errors import ConfigError
 from fedcome_ray.models.model import Batch, Dropout, Shape, views
 
 Forward = Callable[[Sequence[Tensor], Tensor, Sequence[Tensor]], Tensor]
@@ -19,7 +17,7 @@ Forward = Callable[[Sequence[Tensor], Tensor, Sequence[Tensor]], Tensor]
 
 
 class Differentiated:
-    """A model from its forward function.
+    """A model from its forward function, and perhaps another that suits a block under `vmap`.
 
     On a CPU clients are trained one at a time: the library's convolutions run near the machine's
     peak on the batch of one client, and grouping clients only makes them slower. On a GPU, where
@@ -36,10 +34,13 @@ class Differentiated:
         feature_shape: Shape,
         init: Callable[[int], Tensor],
         dropout: Dropout | None = None,
+        feature_dtype: torch.dtype = torch.float32,
+        forward_in_block: Forward | None = None,
     ) -> None:
         self.forward, self.shapes, self.init, self.dropout = forward, shapes, init, dropout
+        self.forward_in_block = forward_in_block or forward
         self.dim = sum(math.prod(shape) for shape in shapes)
-        self.feature_shape = feature_shape
+        self.feature_shape, self.feature_dtype = feature_shape, feature_dtype
 
     @cached_property
     def activations(self) -> int:
@@ -70,21 +71,16 @@ class Differentiated:
         leaves = [part[0].detach().requires_grad_() for part in params]
         one = Batch(batch.x[0], batch.y[0], batch.weight[0], [mask[0] for mask in batch.masks])
         with torch.enable_grad():
-            return torch.autograd.grad(self._loss(leaves, one), leaves)
+            loss = _loss(self.forward, leaves, one)
+            return torch.autograd.grad(loss, leaves, materialize_grads=True)
 
     def _of_block(self, params: Sequence[Tensor], batch: Batch) -> Sequence[Tensor]:
         def gradient(params: Sequence[Tensor], *fields: Any) -> Sequence[Tensor]:
-            return grad(self._loss)(params, Batch(*fields))  # type: ignore[no-any-return]
+            loss = partial(_loss, self.forward_in_block)
+            return grad(loss)(params, Batch(*fields))  # type: ignore[no-any-return]
 
         gradients: Sequence[Tensor] = vmap(gradient)(list(params), *batch)
         return gradients
-
-    def _loss(self, params: Sequence[Tensor], batch: Batch) -> Tensor:
-        # The loss is as precise as the params, also where autocast has lowered the logits; and its
-        # sum is no matrix product, which autocast would lower.
-        logits = self.forward(params, batch.x, batch.masks).to(batch.weight.dtype)
-        loss = functional.cross_entropy(logits, batch.y, reduction="none")
-        return (loss * batch.weight).sum()
 
     def _num_saved(self, num_examples: int) -> int:
         """Floats that autograd saves of a forward pass; the meta device computes only shapes."""
@@ -95,42 +91,15 @@ class Differentiated:
             return saved
 
         params = [torch.empty(shape, device="meta", requires_grad=True) for shape in self.shapes]
-        x = torch.empty(num_examples, *self.feature_shape, device="meta")
+        x = torch.empty(num_examples, *self.feature_shape, dtype=self.feature_dtype, device="meta")
         with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
-            self.forward(params, x, ())
+            self.forward_in_block(params, x, ())
         return sum(sizes)
 
 
-def from_module(make: Callable[[], nn.Module], feature_shape: Shape) -> Differentiated:
-    """A model from a user's module: `make` builds it, with its initial parameters."""
-    module = make()
-    _check_is_function_of_params(module)
-    names = [name for name, _ in module.named_parameters()]
-
-    def forward(params: Sequence[Tensor], x: Tensor, masks: Sequence[Tensor]) -> Tensor:
-        logits: Tensor = functional_call(module, dict(zip(names, params, strict=True)), (x,))
-        return logits
-
-    def init(seed: int) -> Tensor:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)  # noqa: TID251 (modules initialise from the global generator)
-            return parameters_to_vector(make().parameters()).detach()
-
-    shapes = [tuple(parameter.shape) for parameter in module.parameters()]
-    return Differentiated(forward, shapes, feature_shape, init)
-
-
-def _check_is_function_of_params(module: nn.Module) -> None:
-    name = type(module).__name__
-    buffers = [buffer for buffer, _ in module.named_buffers()]
-    if buffers:
-        raise ConfigError(
-            f"the model `{name}` has buffers ({', '.join(buffers)}): they are state that clients "
-            f"would neither send nor average; use a layer without, GroupNorm instead of BatchNorm"
-        )
-    for layer, part in module.named_modules():
-        if isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0:
-            raise ConfigError(
-                f"the model `{name}` has dropout ({layer}), which draws from the global generator; "
-                f"write it as a forward function that takes `masks`"
-            )
+def _loss(forward: Forward, params: Sequence[Tensor], batch: Batch) -> Tensor:
+    # The loss is as precise as the params, also where autocast has lowered the logits; and its
+    # sum is no matrix product, which autocast would lower.
+    logits = forward(params, batch.x, batch.masks).to(batch.weight.dtype)
+    loss = functional.cross_entropy(logits, batch.y, reduction="none")
+    return (loss * batch.weight).sum()

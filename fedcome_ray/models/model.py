@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from fedcome_ray.errors import ConfigError
 from fedcome_ray.numerics.randomness import Stream, generator
 
 Shape = tuple[int, ...]
@@ -30,7 +31,7 @@ class Batch(NamedTuple):
 class Dropout(NamedTuple):
     """The dropout of a model: what masks it needs in training."""
 
-    rate: float
+    rates: tuple[float, ...]  # of each layer
     shapes: tuple[Shape, ...]  # of each layer's mask, for one example
 
 
@@ -70,6 +71,14 @@ class Model(Protocol):
 
     def is_stacked(self, device: torch.device) -> bool:
         """Whether clients are fastest in common operations there; if not, one at a time."""
+
+
+def unfit(name: str, needs: str, feature_shape: Shape, advice: str = "") -> ConfigError:
+    """Of a model that cannot take the examples there are."""
+    shown = "x".join(map(str, feature_shape))
+    return ConfigError(
+        f"model.name: `{name}` needs {needs}; the examples of this dataset are {shown}{advice}"
+    )
 
 
 def views(params: Tensor, shapes: Sequence[Shape]) -> list[Tensor]:

@@ -39,7 +39,7 @@ def aligned(tensor: Tensor) -> Tensor:
 
 def to_arrays(state: StateT) -> StateT:
     """A named tuple of tensors as the same named tuple of NumPy arrays, which travel cheaply."""
-    return _map(state, lambda item: item.numpy() if isinstance(item, Tensor) else item)
+    return _map(state, lambda item: item.numpy(force=True) if isinstance(item, Tensor) else item)
 
 
 def to_tensors(state: StateT) -> StateT:

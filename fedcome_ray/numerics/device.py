@@ -23,10 +23,9 @@ CPU = torch.device("cpu")
 Precision = Literal["float32", "tf32", "bfloat16"]
 """Of matrix products: the last two are faster on GPUs that have them, and less exact."""
 
-
-CAPTURE = "FEDCOME_CAPTURE"
 CONTEXT_BYTES = 500_000_000
 """Of a GPU's memory, what each process needs before it has a single tensor there."""
+LOST = ("CUDA error", "CUDA driver error", "HIP error", "cuDNN error", "miopen")
 Wish = Literal["auto", "cpu", "gpu"]
 """Of a user: `auto` takes a GPU where there is one that PyTorch can use."""
 
@@ -76,6 +75,7 @@ def pick(gpu_fraction: float) -> torch.device:
     """
     if gpu_fraction == 0:
         return CPU
+    environment.convolution_form()  # refused here, not in the first local step
     if not usable_gpus():
         raise UserError(
             f"{platform.node()}: Ray gave this process {gpu_fraction:g} GPU, but "
@@ -93,6 +93,15 @@ def memory_for(device: torch.device) -> int:
     """Bytes that this process may have on a GPU."""
     share = torch.cuda.get_per_process_memory_fraction(device)
     return int(share * torch.cuda.get_device_properties(device).total_memory)
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether a GPU's error ends all that this process can do there: after most of them CUDA
+    answers every call with the same error until the process ends.
+
+    Not so if memory ran out. Not all of these errors have a type of their own, but all begin alike.
+    """
+    return isinstance(error, RuntimeError) and str(error).startswith(LOST)
 
 
 def prepare_process() -> None:
@@ -132,8 +141,8 @@ def _check_switches() -> None:
 
 
 def wants_capture(device: torch.device) -> bool:
-    """Whether the user asks for local steps as CUDA graphs, which nobody has measured yet."""
-    return device.type == "cuda" and os.environ.get(CAPTURE, "") not in ("", "0")
+    """Whether local steps are to be CUDA graphs."""
+    return device.type == "cuda" and environment.is_capturing()
 
 
 def upload(array: NDArray[Any], device: torch.device) -> Tensor:

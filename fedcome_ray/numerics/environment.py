@@ -21,17 +21,48 @@ import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Literal, get_args
 
 from fedcome_ray.errors import UserError
 
 PORTABLE = "FEDCOME_PORTABLE"
+CAPTURE = "FEDCOME_CAPTURE"
+CONVOLUTIONS = "FEDCOME_CONVOLUTIONS"
 STRICT = {"MKL_CBWR": "AUTO,STRICT"}
 GPU = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}  # else cuBLAS may sum in another order each time
 
 
+ConvolutionForm = Literal["auto", "grouped", "products"]
+"""How the convolutions of a block of clients are computed on a GPU: `auto` chooses by shape."""
+
+
 def is_portable() -> bool:
     """Whether this process was asked to compute like every other machine."""
-    return os.environ.get(PORTABLE, "") not in ("", "0")
+    return _is_on(PORTABLE)
+
+
+def is_capturing() -> bool:
+    """Whether the user asks for local steps as CUDA graphs, which nobody has measured yet."""
+    return _is_on(CAPTURE)
+
+
+def convolution_form() -> ConvolutionForm:
+    """The user's choice, for a GPU on which another form is faster than the usual one."""
+    found = os.environ.get(CONVOLUTIONS) or "auto"
+    for form in get_args(ConvolutionForm):
+        if found == form:
+            return form  # type: ignore[no-any-return]
+    allowed = ", ".join(get_args(ConvolutionForm))
+    raise UserError(f"{CONVOLUTIONS}: expected one of {allowed}, got `{found}`")
+
+
+def gpu_switches() -> dict[str, str]:
+    """The user's choices for GPUs, as other processes need them."""
+    return {name: os.environ[name] for name in (CAPTURE, CONVOLUTIONS) if name in os.environ}
+
+
+def _is_on(variable: str) -> bool:
+    return os.environ.get(variable, "") not in ("", "0")
 
 
 def settle() -> None:

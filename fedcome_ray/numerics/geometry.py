@@ -5,7 +5,6 @@ no float64 copy of all updates is ever made.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +15,8 @@ from fedcome_ray.errors import DivergenceError
 
 Floats = NDArray[np.float64]
 
-_NUMBERS_AT_A_TIME = {"cpu": 100_000}
-"""Converted to float64: few enough for the cache, and for the allocator to reuse the memory."""
+_NUMBERS_AT_A_TIME = {"cpu": 400_000}
+"""Converted to float64: few enough for the cache, enough for long products."""
 _NUMBERS_ELSEWHERE = 2**24
 """On a GPU, whose kernels should have something to do: 128 MB."""
 
@@ -25,9 +24,12 @@ _NUMBERS_ELSEWHERE = 2**24
 def gram_matrix(updates: Tensor) -> Tensor:
     """`updates @ updates.T` in float64, `[cohort, cohort]`."""
     gram = updates.new_zeros((len(updates), len(updates)), dtype=torch.float64)
-    for columns in _column_slices(updates):
-        part = updates[:, columns].double()
-        gram.addmm_(part, part.T)
+    for _, part in _in_doubles(updates):
+        if part.device.type == "cpu":
+            # NumPy sees that it is symmetric and computes half of it, which PyTorch does not.
+            gram += torch.from_numpy(part.numpy() @ part.numpy().T)
+        else:
+            gram.addmm_(part, part.T)
     return gram
 
 
@@ -52,16 +54,16 @@ def combine(mixing: Tensor, updates: Tensor) -> Tensor:
     """`mixing @ updates`, in the precision of the updates."""
     mixing = mixing.to(updates.device)
     combined = updates.new_empty((len(mixing), updates.shape[1]))
-    for columns in _column_slices(updates):
-        combined[:, columns] = mixing @ updates[:, columns].double()
+    for columns, part in _in_doubles(updates):
+        combined[:, columns] = mixing @ part
     return combined
 
 
 def products(updates: Tensor, vector: Tensor) -> Floats:
     """`updates @ vector` in float64, `[cohort]`."""
     total = updates.new_zeros(len(updates), dtype=torch.float64)
-    for columns in _column_slices(updates):
-        total += updates[:, columns].double() @ vector[columns].double()
+    for columns, part in _in_doubles(updates):
+        total += part @ vector[columns].double()
     result: Floats = total.cpu().numpy()
     return result
 
@@ -74,9 +76,8 @@ def triangular_factor(updates: Tensor, norms: Floats) -> Floats:
     """
     divisors = torch.from_numpy(nonzero(norms)).to(updates.device)
     factor = divisors.new_zeros((0, len(updates)))
-    for columns in _column_slices(updates):
-        part = updates[:, columns].double().T / divisors
-        factor = torch.linalg.qr(torch.cat((factor, part)), mode="r").R
+    for _, part in _in_doubles(updates):
+        factor = torch.linalg.qr(torch.cat((factor, part.T / divisors)), mode="r").R
     result: Floats = factor.cpu().numpy()
     return result
 
@@ -87,13 +88,23 @@ def clip(gradients: Tensor, max_norm: float) -> Tensor:
     return gradients * torch.clamp(max_norm / (norm + 1e-6), max=1.0)
 
 
+def length(lengths: Floats, cosines: Floats) -> float:
+    """Length of a sum of vectors of given lengths; zero where they cancel to rounding."""
+    squared = float(lengths @ cosines @ lengths)
+    return squared**0.5 if squared > 1e-14 * np.abs(lengths).sum() ** 2 else 0.0
+
+
 def nonzero(norms: Floats) -> Floats:
     """Divisors that leave zero updates zero."""
     return np.where(norms > 0.0, norms, 1.0)
 
 
-def _column_slices(updates: Tensor) -> Iterator[Any]:
+def _in_doubles(updates: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Some params of all updates in float64, and which they are; in the same memory every time."""
     at_a_time = _NUMBERS_AT_A_TIME.get(updates.device.type, _NUMBERS_ELSEWHERE)
-    width = max(1, at_a_time // len(updates))
-    for start in range(0, updates.shape[1], width):
-        yield slice(start, start + width)
+    dim = updates.shape[1]
+    width = min(dim, max(1, at_a_time // len(updates)))
+    memory = updates.new_empty((len(updates), width), dtype=torch.float64)
+    for start in range(0, dim, width):
+        columns = slice(start, min(start + width, dim))
+        yield columns, memory[:, : columns.stop - start].copy_(updates[:, columns])

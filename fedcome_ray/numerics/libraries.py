@@ -81,8 +81,12 @@ def device_name(device: torch.device) -> str:
 
 
 def gpu_words() -> Arithmetic:
-    """The libraries of the GPU: of NVIDIA's, or of AMD's under the names of NVIDIA's."""
+    """The libraries of the GPU: of NVIDIA's, or of AMD's under the names of NVIDIA's; and which of
+    several ways to compute the same was taken there.
+    """
     return {
+        "captured": str(environment.is_capturing()).lower(),
+        "convolutions": environment.convolution_form(),
         "cuda_version": str(torch.version.hip or torch.version.cuda),
         "cudnn_version": str(torch.backends.cudnn.version()),
     }

@@ -8,7 +8,7 @@ Server-side draws use a NumPy generator. Client-side draws come from a counter-b
 clients at once and on any device, where one generator object per client would be a Python loop.
 """
 
-from enum import IntEnum
+from enum import IntEnum, unique
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ _MIX_2 = 0x94D049BB133111EB - 2**64
 _FOLD = 0x632BE5AB
 
 
+@unique
 class Stream(IntEnum):
     """What random numbers are for; two streams of one seed are independent."""
 
@@ -29,6 +30,11 @@ class Stream(IntEnum):
     DROPOUT = 3
     DATA = 4
     SEARCH = 5
+    AVAILABILITY = 6
+    PERSONAL_BATCHES = 7
+    PERSONAL_DROPOUT = 8
+    PROJECTION = 10
+    SKETCH = 11
 
 
 def generator(seed: int, stream: Stream, *path: int) -> np.random.Generator:
@@ -58,6 +64,11 @@ def random_bits(keys: Tensor, count: int) -> Tensor:
     """`count` random 64-bit integers for each key, `[*keys, count]` int64."""
     counters = torch.arange(1, count + 1, device=keys.device) * _GOLDEN_GAMMA
     return _mix(keys.unsqueeze(-1) + counters)
+
+
+def uniforms(keys: Tensor, count: int) -> Tensor:
+    """`count` random numbers from 0 to below 1 for each key, `[*keys, count]` float64."""
+    return _shift_right(random_bits(keys, count), 11).double() * 2.0**-53
 
 
 def dropout_mask(keys: Tensor, count: int, rate: float) -> Tensor:

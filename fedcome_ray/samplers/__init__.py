@@ -1,15 +1,20 @@
-"""Samplers: who takes part in a round. Either goes with every method.
+"""Samplers: who takes part in a round. Each goes with every method.
 
-They read the raw updates of reports, and know neither clients' data nor models.
+They read the raw updates of reports, and losses where they ask for them, and know neither clients'
+data nor models.
 """
 
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import PlainValidator, SerializeAsAny
 
 from fedcome_ray.hyperparameters import Hyperparameters
 from fedcome_ray.registry import Entry, Registry
-from fedcome_ray.samplers import similarity, uniform
+from fedcome_ray.samplers import clustered, divfl, power_of_choice, similarity, uniform
+from fedcome_ray.samplers.clustered import ClusteredSampler
+from fedcome_ray.samplers.divfl import DivFL
+from fedcome_ray.samplers.power_of_choice import PowerOfChoice
 from fedcome_ray.samplers.sampler import AnySampler, Sampler
 from fedcome_ray.samplers.similarity import SimilaritySampler
 from fedcome_ray.samplers.uniform import RandomSampler
@@ -17,6 +22,9 @@ from fedcome_ray.samplers.uniform import RandomSampler
 __all__ = [
     "REGISTRY",
     "AnySampler",
+    "ClusteredSampler",
+    "DivFL",
+    "PowerOfChoice",
     "RandomSampler",
     "Sampler",
     "SamplerConfig",
@@ -24,7 +32,11 @@ __all__ = [
     "build",
 ]
 
-SamplerEntry = Entry[AnySampler]
+
+@dataclass(frozen=True)
+class SamplerEntry(Entry[AnySampler]):
+    """Its `build` takes the settings."""
+
 
 REGISTRY: Registry[SamplerEntry] = Registry(
     "sampler",
@@ -36,6 +48,9 @@ REGISTRY: Registry[SamplerEntry] = Registry(
             "similarity",
             compiled="fedcome_ray.samplers.annealing",
         ),
+        SamplerEntry(PowerOfChoice, power_of_choice.build, "power-of-choice"),
+        SamplerEntry(DivFL, divfl.build, "DivFL"),
+        SamplerEntry(ClusteredSampler, clustered.build, "clustered"),
     ],
 )
 

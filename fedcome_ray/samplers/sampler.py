@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcome_ray.methods.method import Cohort, Report
+from fedcome_ray.numerics.geometry import Floats
 
 Clients = NDArray[np.int64]
 StateT = TypeVar("StateT")
@@ -15,7 +16,7 @@ StateT = TypeVar("StateT")
 
 @dataclass(frozen=True)
 class Sampler(Generic[StateT]):
-    """Three pure functions. States are named tuples of arrays and ints, and never written to."""
+    """Pure functions. States are named tuples of arrays and ints, and never written to."""
 
     init: Callable[[int], StateT]
     """(num_clients) -> what the sampler remembers before the first round"""
@@ -23,6 +24,9 @@ class Sampler(Generic[StateT]):
     """(state, cohort_size, rng) -> the clients of the next round"""
     learn: Callable[[StateT, Cohort, Report], StateT]
     """(state, cohort, report) -> what it remembers after a round"""
+    choose: Callable[[Cohort, Floats, int], Cohort] | None = None
+    """(candidates, their losses, cohort_size) -> the clients of the next round, if `sample` draws
+    only candidates; their losses, of the server's params, cost each a pass over its examples"""
 
 
 AnySampler = Sampler[Any]

@@ -17,7 +17,7 @@ def test_what_stays_violated_depends_on_the_final_passive_set(
         updates = np.random.default_rng(seed).normal(size=(30, 10))
         factor = (updates / np.linalg.norm(updates, axis=1, keepdims=True)).T
 
-        multipliers = active_set.solve_on_factor(factor, 0, np.zeros(30))
+        multipliers = active_set.solve_on_factor(factor, factor[:, 0], np.zeros(30))
 
         assert (multipliers >= 0).all()
         passive = np.flatnonzero(multipliers)

@@ -230,7 +230,7 @@ def test_a_cohort_in_few_dimensions_needs_no_slow_solution(seed) -> None:
     updates = np.random.default_rng(seed).normal(size=(196, 100))
     cosines, _ = geometry.normalise(torch.from_numpy(updates @ updates.T))
     multipliers, is_pending = np.zeros_like(cosines), np.ones(196, np.bool_)
-    active_set.solve(cosines, multipliers, is_pending)
+    active_set.solve(cosines, cosines, multipliers, is_pending)
     assert not is_pending.any()
     assert (cosines + multipliers @ cosines).min() > -1e-10
 
@@ -242,3 +242,8 @@ def test_a_clamp_that_brings_conflicts_back_is_counted() -> None:
     assert free.info["conflicts/after"] == 0
     opposed = int((updates @ clamped.direction < -1e-6).sum())
     assert clamped.info["conflicts/after"] == opposed
+
+
+def test_nobody_has_no_consensus() -> None:
+    with pytest.raises(ValueError, match="at least one client"):
+        consensus.agree(torch.empty(0, 3))

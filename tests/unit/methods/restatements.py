@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import lsq_linear, minimize
+from scipy.optimize import lsq_linear, minimize, root
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
@@ -241,4 +241,164 @@ def fedmgda_plus(
             options={"ftol": 1e-16, "maxiter": 1000},
         )
         w = w - server_lr * solution.x @ g
+    return w
+
+
+def descend(
+    world: World,
+    w: Vector,
+    rounds: Sequence[Round],
+    aggregate: Callable[[Vector, Vector, int, tuple[int, ...]], Vector],
+) -> Vector:
+    """(gradients, shares by examples, round, cohort) -> the direction to go down, each round."""
+    for t, (cohort, lr) in enumerate(rounds):
+        g = np.array([w - world.train(w, i, lr) for i in cohort])
+        n = world.n[list(cohort)]
+        w = w - aggregate(g, n / n.sum(), t, cohort)
+    return w
+
+
+def dualproj(world: World, w: Vector, rounds: Sequence[Round]) -> Vector:
+    def aggregate(g: Vector, p: Vector, t: int, cohort: tuple[int, ...]) -> Vector:
+        scale = np.linalg.norm(g, axis=1, keepdims=True)
+        dual = lsq_linear((g / scale).T, -p @ g, bounds=(0, np.inf), method="bvls", tol=1e-15)
+        return p @ g + dual.x @ (g / scale)
+
+    return descend(world, w, rounds, aggregate)
+
+
+def pcgrad(
+    world: World,
+    w: Vector,
+    rounds: Sequence[Round],
+    orders: Callable[[int, tuple[int, ...]], Sequence[Sequence[int]]],
+) -> Vector:
+    def aggregate(g: Vector, p: Vector, t: int, cohort: tuple[int, ...]) -> Vector:
+        projected = g.copy()
+        for i, order in enumerate(orders(t, cohort)):
+            for j in order:
+                if j != i and projected[i] @ g[j] < 0:
+                    projected[i] -= projected[i] @ g[j] / (g[j] @ g[j]) * g[j]
+        return p @ projected
+
+    return descend(world, w, rounds, aggregate)
+
+
+def fedgh(world: World, w: Vector, rounds: Sequence[Round]) -> Vector:
+    def aggregate(g: Vector, p: Vector, t: int, cohort: tuple[int, ...]) -> Vector:
+        raw = g.copy()
+        for i in range(len(g)):
+            for j in range(i + 1, len(g)):
+                for one, other in ((i, j), (j, i)):
+                    if g[one] @ raw[other] < 0:
+                        g[one] -= g[one] @ raw[other] / (raw[other] @ raw[other]) * raw[other]
+        return p @ g
+
+    return descend(world, w, rounds, aggregate)
+
+
+def shortest(g: Vector) -> Vector:
+    """The point of least norm in the convex hull of the rows."""
+    scale = np.linalg.norm(g, axis=1).max()
+    gram = g @ g.T / scale**2
+    solution = minimize(
+        lambda a: a @ gram @ a / 2,
+        np.full(len(g), 1 / len(g)),
+        jac=lambda a: gram @ a,
+        bounds=[(0, 1)] * len(g),
+        constraints={"type": "eq", "fun": lambda a: a.sum() - 1, "jac": np.ones_like},
+        method="SLSQP",
+        options={"ftol": 1e-16, "maxiter": 1000},
+    )
+    return solution.x @ g
+
+
+def mgda(world: World, w: Vector, rounds: Sequence[Round]) -> Vector:
+    return descend(world, w, rounds, lambda g, p, t, cohort: shortest(g))
+
+
+def cagrad(world: World, w: Vector, rounds: Sequence[Round], c: float) -> Vector:
+    def aggregate(g: Vector, p: Vector, t: int, cohort: tuple[int, ...]) -> Vector:
+        scale = np.linalg.norm(g)
+        g = g / scale
+        g0 = g.mean(0)
+        radius = c * np.linalg.norm(g0)
+        solution = minimize(
+            lambda a: (a @ g) @ g0 + radius * np.linalg.norm(a @ g),
+            np.full(len(g), 1 / len(g)),
+            jac=lambda a: g @ g0 + radius * (g @ (a @ g)) / np.linalg.norm(a @ g),
+            bounds=[(0, 1)] * len(g),
+            constraints={"type": "eq", "fun": lambda a: a.sum() - 1, "jac": np.ones_like},
+            method="SLSQP",
+            options={"ftol": 1e-16, "maxiter": 1000},
+        )
+        g_w = solution.x @ g
+        return scale * (g0 + radius / np.linalg.norm(g_w) * g_w)
+
+    return descend(world, w, rounds, aggregate)
+
+
+def imtl_g(world: World, w: Vector, rounds: Sequence[Round]) -> Vector:
+    def aggregate(g: Vector, p: Vector, t: int, cohort: tuple[int, ...]) -> Vector:
+        u = g / np.linalg.norm(g, axis=1, keepdims=True)
+        # The projections on all of u are the same number, and the weights have sum 1.
+        system = np.block([[u @ g.T, -np.ones((len(g), 1))], [np.ones(len(g)), np.zeros(1)]])
+        return np.linalg.solve(system, np.append(np.zeros(len(g)), 1.0))[:-1] @ g
+
+    return descend(world, w, rounds, aggregate)
+
+
+def fairgrad(world: World, w: Vector, rounds: Sequence[Round], alpha: float = 1.0) -> Vector:
+    def aggregate(g: Vector, p: Vector, t: int, cohort: tuple[int, ...]) -> Vector:
+        gram = g @ g.T / np.mean(g**2) / g.shape[1]
+        # In logarithms, where every number is a weight; the length is ours to choose: sum 1.
+        found = root(
+            lambda x: np.log(np.maximum(gram @ np.exp(x), 1e-12)) + x / alpha,
+            np.zeros(len(g)),
+            tol=1e-13,
+        )
+        a = np.exp(found.x)
+        np.testing.assert_allclose(gram @ a, a ** (-1 / alpha), rtol=1e-8)
+        return a / a.sum() @ g
+
+    return descend(world, w, rounds, aggregate)
+
+
+def aligned_mtl(world: World, w: Vector, rounds: Sequence[Round]) -> Vector:
+    def aggregate(g: Vector, p: Vector, t: int, cohort: tuple[int, ...]) -> Vector:
+        left, lengths, right = np.linalg.svd(g, full_matrices=False)
+        return p @ (lengths.min() * left @ right)
+
+    return descend(world, w, rounds, aggregate)
+
+
+def con_fig(world: World, w: Vector, rounds: Sequence[Round]) -> Vector:
+    def aggregate(g: Vector, p: Vector, t: int, cohort: tuple[int, ...]) -> Vector:
+        units = g / np.linalg.norm(g, axis=1, keepdims=True)
+        direction = np.linalg.pinv(units) @ np.ones(len(g))
+        direction /= np.linalg.norm(direction)
+        return p @ (g @ direction) * direction
+
+    return descend(world, w, rounds, aggregate)
+
+
+def fedmdfg(world: World, w: Vector, rounds: Sequence[Round], theta: float) -> Vector:
+    last: dict[int, Vector] = {}
+    for cohort, lr in rounds:
+        losses = np.array([world.loss(w, i).item() for i in cohort])
+        g = np.array([w - world.train(w, i, lr) for i in cohort])
+        mu = np.linalg.norm(g, axis=1).mean()
+        g = mu * g / np.linalg.norm(g, axis=1, keepdims=True)
+        p = np.ones(len(g)) / np.sqrt(len(g))
+        unit_losses = losses / np.linalg.norm(losses)
+        objectives = list(g)
+        if np.degrees(np.arccos(p @ unit_losses)) > theta:
+            h = p @ unit_losses * unit_losses - p
+            objectives.append(h / np.linalg.norm(h) @ g)
+        objectives += [
+            mu * gone / np.linalg.norm(gone) for i, gone in last.items() if i not in cohort
+        ]
+        d = shortest(np.array(objectives))
+        last = dict(zip(cohort, g, strict=True))
+        w = w - d / np.linalg.norm(d) * np.linalg.norm(g.mean(0))
     return w

@@ -93,6 +93,7 @@ def test_a_block_of_clients_gives_what_clients_give_one_by_one(
     fresh = method.init_client(params[0])
     block = type(fresh)(*(normal(rng, 5, DIM) for _ in fresh))
 
+    starts = received.params if method.start is None else method.start(received.params, block)
     corrected = method.correct(grad, params, received, block)
     carried = method.carry(received, block, reports)
 
@@ -101,15 +102,21 @@ def test_a_block_of_clients_gives_what_clients_give_one_by_one(
         report = Report(*(field[row] for field in fields_of(reports)))
         alone = method.correct(grad[row], params[row], received, client)
         torch.testing.assert_close(corrected[row], alone, rtol=0, atol=0)
+        if method.start is not None:
+            assert torch.equal(starts[row], method.start(received.params, client))
         assert_same([field[row] for field in carried], method.carry(received, client, report))
 
 
-def test_the_order_of_the_cohort_does_not_matter(method: AnyMethod, rng: torch.Generator) -> None:
+def test_the_order_of_the_cohort_does_not_matter(
+    method: AnyMethod, rng: torch.Generator, request: pytest.FixtureRequest
+) -> None:
+    # The general solver behind CAGrad stops at an accuracy of 1e-8; all others are exact.
+    tolerance = 1e-6 if request.node.callspec.params["method"] == "cagrad" else 1e-12
     server, reports, order = a_server(method, rng), some_reports(rng), [3, 0, 4, 2, 1]
     shuffled = Report(*(field[order] for field in fields_of(reports)))
     first, _ = method.aggregate(server, COHORT, reports)
     second, _ = method.aggregate(server, tuple(COHORT[index] for index in order), shuffled)
-    assert_same(method.broadcast(first), method.broadcast(second), rtol=1e-12, atol=1e-12)
+    assert_same(method.broadcast(first), method.broadcast(second), rtol=tolerance, atol=tolerance)
 
 
 def test_nothing_that_is_given_is_changed(method: AnyMethod, rng: torch.Generator) -> None:
@@ -216,6 +223,8 @@ def test_clients_that_did_not_move_leave_finite_params(
 
 
 def test_learning_lowers_the_mean_risk(method: AnyMethod, rng: torch.Generator) -> None:
+    if method.start is not None:
+        pytest.skip("the server's params are nobody's")
     curvature, minimum = normal(rng, NUM_CLIENTS, DIM).abs() + 0.5, normal(rng, NUM_CLIENTS, DIM)
     start = torch.full((DIM,), 5.0, dtype=torch.float64)
     problem = Quadratics(method, curvature, minimum, start)
@@ -226,7 +235,7 @@ def test_learning_lowers_the_mean_risk(method: AnyMethod, rng: torch.Generator) 
 
 def test_the_registry_lists_every_file_of_the_folder() -> None:
     folder = Path(methods.__file__).parent
-    machinery = {"__init__", "method", "parts", "plugins", "watch"}
+    machinery = {"__init__", "method", "parts", "torchjd_weights", "weighting"}
     assert {path.stem for path in folder.glob("*.py")} - machinery == set(methods.REGISTRY)
 
 
@@ -237,15 +246,19 @@ def test_methods_are_registered_by_their_own_name() -> None:
 
 
 def test_every_method_says_where_it_was_published() -> None:
-    for entry in methods.REGISTRY.values():
+    for name in set(methods.REGISTRY) - set(methods.REFERENCES):
+        entry = methods.REGISTRY[name]
         text = sys.modules[entry.build.__module__].__doc__
-        assert re.search(r"https://arxiv.org/abs/\d{4}\.\d{5}|Algorithm 2", text or "")
+        published = r"https://arxiv.org/abs/\d{4}\.\d{5}|https://doi.org/10\.|Algorithm 2"
+        assert re.search(published, text or "")
 
 
 def test_the_papers_seven_are_told_apart_from_the_others() -> None:
-    others = {"fednova", "fedadam", "fedyogi", "qffl", "fedmgda_plus"}
+    others = {"fednova", "fedadam", "fedyogi", "qffl", "fedmgda_plus", "fedgh", "fedmdfg"}
+    of_many_tasks = {"dualproj", "pcgrad", "mgda", "cagrad", "imtl_g", "nash_mtl", "fairgrad"}
+    of_many_tasks |= {"aligned_mtl", "con_fig"}
     assert len(methods.PAPER) == 7
-    assert set(methods.REGISTRY) == {*methods.PAPER, *others}
+    assert set(methods.REGISTRY) == {*methods.PAPER, *others, *of_many_tasks, *methods.REFERENCES}
 
 
 def test_defaults_lie_in_the_papers_search_space() -> None:

@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.nn.utils import vector_to_parameters
 
 from fedcome_ray import models
-from fedcome_ray.errors import ConfigError, UserError
+from fedcome_ray.errors import ConfigError
 from fedcome_ray.hyperparameters import Hyperparameters
 from fedcome_ray.models import Batch, convolutional, views
+from fedcome_ray.numerics import environment
 from tests import plain_torch
 
 IMAGE, COLOUR = (1, 28, 28), (3, 32, 32)
@@ -23,9 +24,9 @@ SAME_MODELS = [
 ]
 
 
-def make(settings, feature_shape, num_classes) -> models.Model:
+def make(settings, feature_shape, num_classes, feature_dtype="float32") -> models.Model:
     config = TypeAdapter(models.ModelConfig).validate_python(settings)
-    return models.build(config, feature_shape, num_classes)
+    return models.build(config, feature_shape, num_classes, feature_dtype)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,8 @@ def make(settings, feature_shape, num_classes) -> models.Model:
         ({"name": "mcmahan"}, COLOUR, 10, 2_156_490),
         ({"name": "mcmahan"}, COLOUR, 100, 2_202_660),
         ({"name": "logistic"}, (60,), 10, 610),
+        # Torchvision's 11,689,512, with 3x3 for its 7x7 convolution and 10 for its 1,000 classes.
+        ({"name": "resnet18"}, COLOUR, 10, 11_173_962),
     ],
 )
 def test_models_have_the_published_number_of_parameters(
@@ -113,11 +116,8 @@ def tanh_module(hidden) -> nn.Sequential:
 
 @pytest.fixture
 def _tanh_registered() -> Iterator[None]:
-    models.register(
-        Tanh,
-        lambda config, shape, classes: models.from_module(
-            lambda: tanh_module(config.hidden), shape
-        ),
+    models.REGISTRY.add(
+        models.ModelEntry(Tanh, lambda config, shape, classes: tanh_module(config.hidden))
     )
     yield
     del models.REGISTRY["tanh"]
@@ -133,38 +133,32 @@ def test_a_users_module_becomes_a_model_by_name() -> None:
     assert not torch.equal(params, model.init(seed=3))
 
 
-@pytest.mark.usefixtures("_tanh_registered")
-def test_a_model_cannot_take_the_name_of_another() -> None:
-    class Other(Hyperparameters):
-        name: str = "tanh"
-
-    with pytest.raises(UserError, match="`tanh` exists already"):
-        models.register(Other, lambda *_: None)
-
-
-def test_a_module_with_buffers_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"has buffers \(1.running_mean.*GroupNorm"):
-        models.from_module(lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), (4,))
-
-
-def test_a_module_with_dropout_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"has dropout \(1\).*masks"):
-        models.from_module(lambda: nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)), (4,))
-
-
 @pytest.mark.parametrize(
     ("settings", "feature_shape"),
-    [({"name": "mlp", "hidden": [7, 5]}, (6,)), ({"name": "conv2"}, (1, 12, 12))],
+    [
+        ({"name": "mlp", "hidden": [7, 5]}, (6,)),
+        ({"name": "conv2"}, (1, 12, 12)),
+        ({"name": "resnet18", "width": 4}, (3, 8, 8)),
+        ({"name": "transformer", "width": 8, "heads": 2}, (6,)),
+    ],
 )
 def test_a_block_has_the_gradients_of_its_clients(settings, feature_shape) -> None:
     """On a GPU convolutional clients go through `vmap`; on a CPU nothing else uses it."""
-    model = make(settings, feature_shape, 4)
-    params = torch.stack([model.init(seed) for seed in range(3)])
+    is_text = settings["name"] == "transformer"
+    model = make(settings, feature_shape, 4, "int64" if is_text else "float32")
+    rng = torch.Generator().manual_seed(0)
+    x = (
+        torch.randint(0, 4, (3, 5, *feature_shape), generator=rng)
+        if is_text
+        else torch.randn(3, 5, *feature_shape, generator=rng).double()
+    )
+    params = torch.stack([model.init(seed) for seed in range(3)]).double()
     masks = []
     if model.dropout:
-        masks = [torch.randint(0, 2, (3, 5, *shape)).float() for shape in model.dropout.shapes]
-    weight = torch.tensor([[1 / 5] * 5, [1 / 3] * 3 + [0] * 2, [1] + [0] * 4])
-    batch = Batch(torch.randn(3, 5, *feature_shape), torch.randint(0, 4, (3, 5)), weight, masks)
+        shapes = [(3, 5, *shape) for shape in model.dropout.shapes]
+        masks = [torch.randint(0, 2, shape, generator=rng).double() for shape in shapes]
+    weight = torch.tensor([[1 / 5] * 5, [1 / 3] * 3 + [0] * 2, [1] + [0] * 4]).double()
+    batch = Batch(x, torch.randint(0, 4, (3, 5), generator=rng), weight, masks)
 
     def gradient(clients) -> Tensor:
         target = torch.zeros_like(params[clients])
@@ -181,7 +175,7 @@ def test_a_block_has_the_gradients_of_its_clients(settings, feature_shape) -> No
 
 
 def test_an_example_keeps_the_inputs_of_layers_for_the_backward_pass() -> None:
-    model = models.from_module(lambda: tanh_module(5), (6,))
+    model = models.from_module(lambda: tanh_module(5), (6,), 3)
     assert model.activations == 6 + 5 + 5  # of the first layer, of tanh, of the second layer
 
 
@@ -195,6 +189,30 @@ def test_convolutions_as_products_are_those_of_the_library(padding) -> None:
     )
     for one, other in zip(by_products, by_library, strict=True):
         torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    ("form", "channels", "kernel", "by_products"),
+    [
+        ("auto", 1, 3, True),
+        ("auto", 3, 3, True),
+        ("auto", 1, 5, True),
+        ("auto", 3, 5, False),
+        ("auto", 32, 3, False),
+        ("grouped", 1, 3, False),
+        ("products", 32, 3, True),
+    ],
+)
+def test_convolutions_of_a_block_are_products_where_columns_are_no_larger_than_results(
+    form, channels, kernel, by_products, monkeypatch
+) -> None:
+    monkeypatch.setenv(environment.CONVOLUTIONS, form)
+    monkeypatch.setattr(convolutional, "convolve_by_products", lambda *_: "products")
+    for where, expected in {"meta": by_products, "cpu": False}.items():
+        x = torch.empty(2, channels, 9, 9, device=where)
+        weight = torch.empty(32, channels, kernel, kernel, device=where)
+        result = convolutional.convolve_in_block(x, weight, torch.empty(32, device=where), 0)
+        assert (result == "products") == expected, where
 
 
 def gradients_of(convolve, tensors, padding) -> tuple[Tensor, ...]:

@@ -1,3 +1,5 @@
+import pickle
+
 import pytest
 import torch
 from threadpoolctl import threadpool_info
@@ -52,6 +54,26 @@ def test_without_a_gpu_that_pytorch_can_use_there_is_none(monkeypatch) -> None:
 def test_the_cause_names_apples_gpu(monkeypatch) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert "Apple's GPU" in device.no_gpu_because()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_lost"),
+    [
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), True),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`"),
+            True,
+        ),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED"), True),
+        (RuntimeError("HIP error: an illegal memory access was encountered"), True),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), False),
+        (RuntimeError("Expected all tensors to be on the same device"), False),
+        (ValueError("CUDA error: only quoted"), False),
+    ],
+)
+def test_errors_after_which_a_gpu_answers_no_more_are_known(error, is_lost) -> None:
+    assert device.is_lost(error) == is_lost
+    assert device.is_lost(pickle.loads(pickle.dumps(error))) == is_lost  # as it comes from a shard
 
 
 def test_a_record_moves_with_its_tensors() -> None:

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from fedcome_ray.errors import UserError
-from fedcome_ray.numerics import environment
+from fedcome_ray.numerics import environment, libraries
 from tests.processes import answer_of
 
 needs_x86 = pytest.mark.skipif(
@@ -106,3 +106,21 @@ def test_cublas_is_told_too_unless_the_user_has_told_it() -> None:
     ask = "import json, os, fedcome_ray; print(json.dumps(os.environ['CUBLAS_WORKSPACE_CONFIG']))"
     assert answer_of(ask) == ":4096:8"
     assert answer_of(ask, CUBLAS_WORKSPACE_CONFIG=":16:8") == ":16:8"
+
+
+def test_the_form_of_convolutions_is_the_users_choice_among_those_there_are(monkeypatch) -> None:
+    monkeypatch.delenv(environment.CONVOLUTIONS, raising=False)
+    assert (environment.convolution_form(), environment.gpu_switches()) == ("auto", {})
+    monkeypatch.setenv(environment.CONVOLUTIONS, "grouped")
+    assert environment.convolution_form() == "grouped"
+    assert environment.gpu_switches() == {"FEDCOME_CONVOLUTIONS": "grouped"}
+    monkeypatch.setenv(environment.CONVOLUTIONS, "fast")
+    with pytest.raises(UserError, match="expected one of auto, grouped, products, got `fast`"):
+        environment.convolution_form()
+
+
+def test_a_result_of_a_gpu_records_which_ways_to_compute_were_taken(monkeypatch) -> None:
+    monkeypatch.setenv(environment.CONVOLUTIONS, "products")
+    monkeypatch.setenv(environment.CAPTURE, "1")
+    found = libraries.gpu_words()
+    assert (found["convolutions"], found["captured"]) == ("products", "true")
