@@ -7,6 +7,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,8 +27,9 @@ if TYPE_CHECKING:
     from fedcome_ray.datasets.published import Published
 
 DESCRIPTION = """\
-The published datasets mnist, cifar10, cifar100 and femnist: what is there, how to get it, how it
-is shared out. The datasets digits and synthetic need no files."""
+The published datasets mnist, cifar10, cifar100, femnist and shakespeare: what is there, how to get
+it, how it is shared out. The datasets digits and synthetic need no files; of tables of your own,
+`import` makes files that `npz:PATH` reads."""
 
 EXAMPLES = """\
 examples:
@@ -36,17 +38,43 @@ examples:
   python -m fedcome_ray.data download mnist cifar10
   python -m fedcome_ray.data import cifar10 --from cifar10.npz
   python -m fedcome_ray.data import femnist --from leaf/data/femnist/data
+  python -m fedcome_ray.data import csv:patients.csv --client hospital --label outcome \\
+      --test-share 0.2 --out patients.npz
+  python -m fedcome_ray.data show npz:patients.npz
   python -m fedcome_ray.data verify
   python -m fedcome_ray.data show digits --set data.partition.name=dirichlet --out digits.png
 """
 
-IMPORT_HELP = """\
+IMPORT = """\
+Take a dataset that you have: a published one into the data folder, from arrays or LEAF's files, or
+a table of your own into one file, which trials read as npz:PATH. What was read is shown, with what
+looks like a mistake."""
+
+IMPORT_EXAMPLES = """\
+examples:
+  python -m fedcome_ray.data import cifar10 --from cifar10.npz
+  python -m fedcome_ray.data import shakespeare --from leaf/data/shakespeare/data
+  python -m fedcome_ray.data import csv:patients.csv --client hospital --label outcome \\
+      --drop patient_id --one-hot ward --normalise --test-share 0.2 --out patients.npz
+  python -m fedcome_ray.data import csv:train.csv --test test.csv --label species --out plants.npz
+  python -m fedcome_ray.data import hf:my_dataset --label label --out pictures.npz
+  python -m fedcome_ray.run --set data.dataset=npz:pictures.npz --set data.partition.name=dirichlet
+"""
+
+WHAT_HELP = """\
+mnist, cifar10, cifar100, femnist or shakespeare; csv:FILE, a table whose first row names the
+columns; hf:PATH, a folder that Hugging Face's `save_to_disk` wrote, or Parquet"""
+
+FROM_HELP = """\
 an .npz file with x_train, y_train, x_test, y_test: images as bytes, in the published order;
-femnist: also client_train and client_test, or else the folder with LEAF's train and test"""
+femnist and shakespeare: also client_train and client_test, or else the folder with LEAF's train and
+test"""
 
 SET_HELP = "as in a grid, for instance data.num_clients=20; may be repeated"
 
 CLIENTS_LISTED = 10
+OWN = ("csv", "hf")
+"""Kinds of tables that are a user's own."""
 SIZES = ("training", "test", "classes", "clients")
 
 # What is printed contains paths, in which brackets mean nothing.
@@ -89,11 +117,10 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     command = add("download", download, "get datasets from where torchvision gets them")
     command.add_argument("names", nargs="+", metavar="DATASET")
 
-    command = add("import", import_dataset, "take a dataset from arrays or from LEAF's files")
-    command.add_argument("name", metavar="DATASET")
-    command.add_argument(
-        "--from", dest="origin", type=Path, required=True, metavar="PATH", help=IMPORT_HELP
-    )
+    command = add("import", import_dataset, "take a dataset that you have, also a table")
+    command.description, command.epilog = IMPORT, IMPORT_EXAMPLES
+    command.formatter_class = argparse.RawDescriptionHelpFormatter
+    _add_import_arguments(command)
 
     command = add("verify", verify, "read datasets completely and check them")
     command.add_argument("names", nargs="*", metavar="DATASET", help="default: all there are")
@@ -102,6 +129,59 @@ def _add_commands(parser: argparse.ArgumentParser) -> None:
     command.add_argument("name", metavar="DATASET", help="also digits, synthetic and npz:PATH")
     command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=SET_HELP)
     command.add_argument("--out", type=Path, metavar="FILE.png", help="draw it into this file")
+
+
+def _add_import_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("name", metavar="DATASET", help=WHAT_HELP)
+    group = command.add_argument_group("of a published dataset")
+    group.add_argument("--from", dest="origin", type=Path, metavar="PATH", help=FROM_HELP)
+
+    group = command.add_argument_group("of a table of your own")
+    group.add_argument("--out", type=Path, metavar="FILE.npz", help="the file to be written")
+    group.add_argument(
+        "--label", metavar="COLUMN", help="the labels: whole numbers from 0, or texts"
+    )
+    group.add_argument(
+        "--client",
+        metavar="COLUMN",
+        help="whose row it is: numbers or texts (default: data.partition shares the rows out)",
+    )
+    group.add_argument("--test", type=Path, metavar="PATH", help="the test examples, like DATASET")
+    group.add_argument("--split", metavar="COLUMN", help="a column that says `train` or `test`")
+    group.add_argument(
+        "--test-share",
+        type=arguments.share,
+        metavar="X",
+        help="draw so much of each client's rows for tests",
+    )
+    group.add_argument(
+        "--seed", type=arguments.natural_int, default=0, metavar="N", help="of this draw (0)"
+    )
+    group.add_argument("--drop", nargs="+", default=[], metavar="COLUMN", help="not to be features")
+    group.add_argument(
+        "--one-hot",
+        nargs="+",
+        default=[],
+        metavar="COLUMN",
+        help="a feature for each of its values",
+    )
+    group.add_argument(
+        "--relabel", action="store_true", help="number the labels that there are from 0"
+    )
+    group.add_argument(
+        "--normalise",
+        action="store_true",
+        help="each feature minus its mean, over its standard deviation, of the training examples",
+    )
+    group.add_argument(
+        "--channels-last", action="store_true", help="pictures are height, width, channels"
+    )
+    group.add_argument(
+        "--min-examples",
+        type=arguments.positive_int,
+        metavar="N",
+        help="leave out clients with fewer training examples, or without test examples",
+    )
 
 
 def list_datasets(options: argparse.Namespace) -> None:
@@ -136,7 +216,7 @@ def _state_and_sizes(name: str, dataset: "Dataset", folder: Path) -> "tuple[str,
     if published is None:
         return "none needed", expected
     state = sources.state(published, folder)
-    if state != "packed" or published.num_writers is None:
+    if state != "packed" or published.clients is None:
         return state, expected
     try:
         return state, packed.description(published, packed.load(published, folder))
@@ -176,11 +256,59 @@ def _advance(bar: "Progress", task: "TaskID", here: int, total: int) -> None:
 
 
 def import_dataset(options: argparse.Namespace) -> None:
-    """Pack a dataset that somebody has in another form."""
-    from fedcome_ray.datasets import sources
+    """Pack a dataset that somebody has in another form, or make a file of a table."""
+    from fedcome_ray.datasets.checks import path_of
 
+    kind, colon, path = options.name.partition(":")
+    if colon and kind in OWN:
+        _import_own(kind, path_of(path), options)
+    else:
+        _import_published(options)
+
+
+def _import_own(kind: str, path: Path, options: argparse.Namespace) -> None:
+    from fedcome_ray.datasets import npz_files
+    from fedcome_ray.datasets.own import contents, taking
+
+    for given, option in ((options.label, "--label COLUMN"), (options.out, "--out FILE.npz")):
+        if given is None:
+            raise DataError(f"{options.name}: give {option}; see `import --help`")
+    if options.origin is not None:
+        raise DataError(f"--from: {options.name} says itself where it is from")
+    if options.out.suffix != ".npz":
+        raise DataError(f"--out: expected a name that ends with .npz, got `{options.out}`")
+    wishes = {field.name: getattr(options, field.name) for field in fields(taking.Wishes)}
+    taken = taking.take(kind, path, taking.Wishes(**wishes))
+    seen = contents.of_arrays(path, taken.arrays)
+    npz_files.write(options.out, taken.arrays)
+    _print_contents(options.name, seen.table, taken.remarks + seen.warnings)
+    OUT.print(
+        f"written to {options.out}; use it with --set data.dataset=npz:{options.out}",
+        soft_wrap=True,
+    )
+
+
+def _print_contents(title: str, rows: dict[str, str], warnings: Sequence[str]) -> None:
+    table = Table("what", "contents", title=title, title_justify="left", show_header=False)
+    for what, found in rows.items():
+        table.add_row(what, found)
+    OUT.print(table)
+    for text in warnings:
+        OUT.print(f"warning: {text}", soft_wrap=True)
+
+
+def _import_published(options: argparse.Namespace) -> None:
+    from fedcome_ray.datasets import sources
+    from fedcome_ray.datasets.own.taking import Wishes
+
+    (published,) = _with_files([options.name], but=[f"{kind}:PATH" for kind in OWN])
+    if options.origin is None:
+        raise DataError(f"{options.name}: give --from PATH; see `import --help`")
+    for option in ("out", *(field.name for field in fields(Wishes))):
+        if getattr(options, option):
+            name = option.replace("_", "-")
+            raise DataError(f"--{name}: for csv:FILE and hf:PATH, not for {options.name}")
     folder = sources.data_folder(options.data_dir)
-    (published,) = _with_files([options.name])
     arrays = sources.import_arrays(published, options.origin, folder)
     _say(published, arrays, f"packed in {folder}")
     if published.is_known_by_sizes_alone:
@@ -215,13 +343,16 @@ def _present(folder: Path) -> "list[Published]":
 
 def show(options: argparse.Namespace) -> None:
     """Print who has what, and draw it if there is a file to draw it into."""
-    from fedcome_ray.datasets import load, overview
+    from fedcome_ray.datasets import Npz, load, overview
+    from fedcome_ray.datasets.own import contents
     from fedcome_ray.experiments.settings import assign, parse_overrides
     from fedcome_ray.experiments.trial import parse_trial
 
     settings = {"data": {"dataset": options.name}}
     assign(settings, parse_overrides(options.set))
     config = parse_trial(settings).data
+    if isinstance(config, Npz):
+        _print_contents(config.dataset, *contents.of_file(config.path))
     population = load(config, options.data_dir)
     counts = overview.label_counts(population.train, population.num_classes)
 
@@ -241,14 +372,15 @@ def show(options: argparse.Namespace) -> None:
     OUT.print(title, table, summary, *drawn, soft_wrap=True)
 
 
-def _with_files(names: Sequence[str]) -> "list[Published]":
-    """The datasets of these names, if they have files."""
+def _with_files(names: Sequence[str], but: Sequence[str] = ()) -> "list[Published]":
+    """The datasets of these names, if they have files; `but` names what else is allowed."""
     from fedcome_ray.datasets import with_files
 
     known = with_files()
     for name in names:
         if name not in known:
-            raise DataError(f"`{name}` is not a dataset with files; {did_you_mean(name, known)}")
+            allowed = did_you_mean(name, [*known, *but])
+            raise DataError(f"`{name}` is not a dataset with files; {allowed}")
     return [known[name] for name in names]
 
 

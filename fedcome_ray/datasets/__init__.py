@@ -14,6 +14,8 @@ from fedcome_ray.datasets import (
     mnist,
     npz,
     packed,
+    population,
+    shakespeare,
     sources,
     synthetic,
 )
@@ -26,7 +28,9 @@ from fedcome_ray.datasets.mnist import Mnist
 from fedcome_ray.datasets.npz import Npz
 from fedcome_ray.datasets.population import Description, Population
 from fedcome_ray.datasets.published import Published
+from fedcome_ray.datasets.shakespeare import Shakespeare
 from fedcome_ray.datasets.synthetic import Synthetic
+from fedcome_ray.datasets.validation import hold_out
 from fedcome_ray.errors import DataError, did_you_mean
 
 __all__ = [
@@ -41,6 +45,7 @@ __all__ = [
     "Femnist",
     "Mnist",
     "Npz",
+    "Shakespeare",
     "Synthetic",
     "check_available",
     "describe",
@@ -58,6 +63,7 @@ REGISTRY = DatasetRegistry(
         cifar10.DATASET,
         cifar100.DATASET,
         femnist.DATASET,
+        shakespeare.DATASET,
         synthetic.DATASET,
     ],
     chosen_by="dataset",
@@ -88,7 +94,8 @@ def load(config: DatasetSettings, data_dir: Path | None = None) -> Population:
                 f"data.sha256: the files of {config.dataset} in {sources.data_folder(data_dir)} "
                 f"are not those that the trial was written down with"
             )
-    return REGISTRY.of(config).build(config, data_dir)
+    population = REGISTRY.of(config).build(config, data_dir)
+    return population if config.validation is None else hold_out(population, config.validation)
 
 
 def identified(config: DatasetSettings, data_dir: Path | None = None) -> DatasetSettings:
@@ -112,8 +119,15 @@ def check_available(config: DatasetSettings, data_dir: Path | None = None) -> No
 
 
 def describe(config: DatasetSettings) -> Description:
-    """Sizes for estimates; of FEMNIST, whose writers vary, those of the paper."""
-    return REGISTRY.of(config).describe(config)
+    """Sizes for estimates; of LEAF's datasets, which vary, the published ones."""
+    describe_unread = REGISTRY.of(config).describe
+    if describe_unread is None:
+        return population.describe(load(config))
+    whole = describe_unread(config)
+    if config.validation is None:
+        return whole
+    num_held_out = round(config.validation * whole.num_train)
+    return whole._replace(num_train=whole.num_train - num_held_out, num_test=num_held_out)
 
 
 def with_files() -> dict[str, Published]:

@@ -1,5 +1,8 @@
 """Checks of arrays that come from outside; each complaint names the file and the array."""
 
+import os
+import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +10,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcome_ray.errors import DataError
+from fedcome_ray.numerics import memory
 
 
-def check_lengths(path: Path, **arrays: NDArray[Any]) -> None:
+def path_of(text: str) -> Path:
+    """A path as a user writes it, also behind a colon, where the shell leaves a `~` alone."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111, which fails if there is no such home
+
+
+def check_is_file(path: Path) -> None:
+    """Refuse what is not a regular file: a pipe or a device may never end."""
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:  # a name with a zero byte
+        raise DataError(f"cannot read {path}: {getattr(error, 'strerror', error)}") from None
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise DataError(f"cannot read {path}: it is {kind}, not a file")
+
+
+def check_fits_memory(path: Path, num_bytes: int) -> None:
+    """Refuse what cannot be held, before most of it has been read."""
+    limit = memory.total_bytes()
+    if num_bytes > limit:
+        raise DataError(
+            f"{path} holds {num_bytes / 1e9:,.1f} GB, more than this machine's memory of "
+            f"{limit / 1e9:,.1f} GB; take a part of it"
+        )
+
+
+def check_lengths(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """One row each for the same examples."""
-    lengths = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+    lengths = {name: shape[0] if shape else 0 for name, shape in shapes.items()}
     if len(set(lengths.values())) != 1 or 0 in lengths.values():
         found = ", ".join(f"{name} {length}" for name, length in lengths.items())
         raise DataError(f"{path}: these arrays must be equally long and not empty, got {found}")

@@ -5,7 +5,7 @@ The files are pickles: they are opened only if their checksum is the published o
 """
 
 import hashlib
-import pickle
+import pickle  # nosec B403
 import tarfile
 import zlib
 from collections.abc import Sequence
@@ -96,5 +96,5 @@ def _read_archive(archive: Path, inside: str, names: Sequence[str]) -> dict[str,
 def _unpickle(origin: Path, name: str, content: bytes, md5: str) -> dict[str, AnyArray]:
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5:
         raise damaged(origin, f"wrong checksum of {name}")
-    batch: dict[str, AnyArray] = pickle.loads(content, encoding="latin1")
+    batch: dict[str, AnyArray] = pickle.loads(content, encoding="latin1")  # nosec B301
     return batch

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from fedcome_ray.datasets.population import Description, Population
 from fedcome_ray.datasets.published import Published
@@ -15,6 +17,9 @@ class DatasetSettings(Hyperparameters):
     """What can be said about the data of a trial; each dataset has its own fields."""
 
     dataset: str
+    validation: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Share of every client's training examples that is held out and tested on instead of the test
+    examples: to choose settings by. Unset, the test examples are used."""
 
 
 class Varying(Hyperparameters):
@@ -33,8 +38,8 @@ class Dataset(Entry[Population]):
     """Its `build` takes the settings and the data folder, None for the usual one."""
 
     config: type[DatasetSettings]
-    describe: Callable[[Any], Description]
-    """(settings) -> sizes for estimates, without reading examples"""
+    describe: Callable[[Any], Description] | None = None
+    """(settings) -> sizes for estimates, without reading examples; unset, they are read"""
     check_available: Callable[[Any, Path | None], None] = _needs_no_files
     """(settings, data folder): raises the error of missing files"""
     published: Published | None = None

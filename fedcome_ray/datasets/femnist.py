@@ -5,28 +5,20 @@ Caldas et al., LEAF: A Benchmark for Federated Settings. https://leaf.cmu.edu
 
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import PositiveInt
 
-from fedcome_ray.datasets import leaf, sources
-from fedcome_ray.datasets.dataset import Dataset, DatasetSettings, Varying
-from fedcome_ray.datasets.packed import PackedSide
-from fedcome_ray.datasets.population import (
-    Description,
-    Examples,
-    Population,
-    Split,
-    split_in_order,
-)
+from fedcome_ray.datasets import leaf, natural
+from fedcome_ray.datasets.leaf import Decoded
+from fedcome_ray.datasets.natural import Natural
 from fedcome_ray.datasets.published import Originals, Published
-from fedcome_ray.errors import DataError
 
 PAPERS_WRITERS = 196
 
 
-class Femnist(DatasetSettings, Varying):
+class Femnist(Natural):
     """Handwritten digits and letters of 28x28 pixels; each writer is a client."""
 
     dataset: Literal["femnist"] = "femnist"
@@ -34,35 +26,26 @@ class Femnist(DatasetSettings, Varying):
     """The first writers by id; None: all that there are."""
 
 
-def load(config: Femnist, data_dir: Path | None) -> Population:
-    folder = sources.data_folder(data_dir)
-    arrays = sources.open_arrays(PUBLISHED, folder)
-    wanted = config.num_clients or arrays.num_clients
-    if wanted > arrays.num_clients:
-        raise DataError(
-            f"data.num_clients: there are {arrays.num_clients} writers in {folder}, "
-            f"asked for {wanted}; add LEAF's other files or leave data.num_clients out"
-        )
-    train, test = (_first_writers(side, wanted) for side in arrays)
-    return Population(train, test, PUBLISHED.num_classes)
-
-
-def _first_writers(side: PackedSide, wanted: int) -> Split:
-    sizes = np.bincount(side.clients)[:wanted]
-    end = int(sizes.sum())
-    return split_in_order(Examples(PUBLISHED.normalise(side.x[:end]), side.y[:end]), sizes)
-
-
-def describe(config: Femnist) -> Description:
-    """Writers vary; these are the paper's sizes, in proportion."""
-    num_clients = config.num_clients or PAPERS_WRITERS
-    totals = PUBLISHED.num_train, PUBLISHED.num_test
-    num_train, num_test = (total * num_clients // PAPERS_WRITERS for total in totals)
-    return PUBLISHED.describe(num_train, num_test, num_clients)
+def decode(data: Any) -> Decoded:
+    """The images of one writer as bytes."""
+    try:
+        levels = np.array(data["x"], dtype=np.float64).reshape(-1, 1, 28, 28) * 255
+        labels = np.array(data["y"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"has no images of 28x28 ({error})") from None
+    if len(levels) != labels.size or labels.size == 0:
+        raise ValueError(f"has {len(levels)} images, {labels.size} labels")
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        raise ValueError("has labels that are not a list of whole numbers")
+    pixels = np.round(levels)
+    # LEAF divides bytes by 255; anything else would lose precision here, NaN its meaning.
+    if not np.all((np.abs(pixels - levels) < 0.01) & (pixels >= 0) & (pixels <= 255)):
+        raise ValueError("has pixels that are not multiples of 1/255 in 0..1")
+    return pixels.astype(np.uint8), labels.astype(np.int64)
 
 
 def are_present(folder: Path) -> bool:
-    return leaf.find(folder) is not None
+    return leaf.find(folder, "femnist") is not None
 
 
 def how_to_get(folder: Path) -> list[str]:
@@ -82,15 +65,10 @@ PUBLISHED = Published(
     num_test=4_178,
     mean=(0.1307,),
     std=(0.3081,),
-    num_writers=PAPERS_WRITERS,
-    originals=Originals(are_present, leaf.read, how_to_get, are_imported=True),
+    clients=f"writers (the paper has {PAPERS_WRITERS})",
+    originals=Originals(
+        are_present, partial(leaf.read, "femnist", decode), how_to_get, are_imported=True
+    ),
 )
 
-DATASET = Dataset(
-    config=Femnist,
-    build=load,
-    label="FEMNIST",
-    describe=describe,
-    check_available=partial(sources.check_available, PUBLISHED),
-    published=PUBLISHED,
-)
+DATASET = natural.dataset(Femnist, PUBLISHED, PAPERS_WRITERS, "FEMNIST")

@@ -1,13 +1,21 @@
 """Published images that a partition shares out: what MNIST and both CIFARs have in common."""
 
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
 
 from fedcome_ray.datasets import sources
 from fedcome_ray.datasets.dataset import Dataset, DatasetSettings
-from fedcome_ray.datasets.pooled import Pooled, share_out, sizes
-from fedcome_ray.datasets.population import Description, Examples, Population
+from fedcome_ray.datasets.packed import PackedSide
+from fedcome_ray.datasets.pooled import Pooled, share_out
+from fedcome_ray.datasets.population import Description, Examples, Features, Population
 from fedcome_ray.datasets.published import Published
+
+_PIXELS: WeakValueDictionary[tuple[Any, ...], Features] = WeakValueDictionary()
+"""Known as long as somebody has them, so that the partitions of one grid share their examples."""
 
 
 class PooledImages(DatasetSettings, Pooled):
@@ -27,21 +35,20 @@ def dataset(config: type[PooledImages], published: Published, label: str) -> Dat
 
 
 def _load(published: Published, config: PooledImages, data_dir: Path | None) -> Population:
-    train, test = _examples(published, sources.data_folder(data_dir))
+    folder = sources.data_folder(data_dir)
+    arrays = sources.open_arrays(published, folder)
+    train = _examples(published, arrays.train, (published.name, folder, "train"))
+    test = _examples(published, arrays.test, (published.name, folder, "test"))
     return share_out(config, train, test, published.num_classes)
 
 
-@lru_cache(maxsize=1)
-def _examples(published: Published, folder: Path) -> tuple[Examples, Examples]:
-    """Remembered, so that the partitions of one grid share their examples."""
-    arrays = sources.open_arrays(published, folder)
-    train, test = (Examples(published.normalise(side.x), side.y) for side in arrays)
-    for examples in (train, test):
-        examples.x.flags.writeable = False
-        examples.y.flags.writeable = False
-    return train, test
+def _examples(published: Published, side: PackedSide, key: tuple[Any, ...]) -> Examples:
+    x = _PIXELS.get(key)
+    if x is None:
+        x = _PIXELS[key] = np.array(side.x)  # a copy: the file may change
+    x.flags.writeable = side.y.flags.writeable = False
+    return Examples(x, side.y, published.scale)
 
 
 def _describe(published: Published, config: PooledImages) -> Description:
-    left = sizes(config, published.num_train, published.num_test)
-    return published.describe(*left, config.num_clients)
+    return published.describe(published.num_train, published.num_test, config.num_clients)

@@ -1,19 +1,22 @@
 """NumPy's `.npz` files: read with clear errors, mapped into memory, written atomically."""
 
 import lzma
+import math
 import os
 import struct
+import tokenize
 import uuid
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcome_ray.datasets.checks import check_is_file
 from fedcome_ray.errors import DataError
 
 AnyArray = NDArray[Any]
@@ -25,27 +28,40 @@ DAMAGE = (
     EOFError,
     ValueError,
     KeyError,
+    OverflowError,
+    SyntaxError,  # this and the next: a header, which NumPy reads as Python
+    tokenize.TokenError,
     RuntimeError,  # an unknown compression, an encrypted member
-    MemoryError,  # a header that speaks of terabytes
+    MemoryError,
 )
 """What reading an archive raises if bytes of it are wrong."""
 
 
+class Header(NamedTuple):
+    """What an array's file says before its numbers."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
 def read(path: Path, names: Iterable[str], optional: Iterable[str] = ()) -> dict[str, AnyArray]:
     """The named arrays of a file; those that are optional and absent are left out."""
-    with _clear_errors(path), zipfile.ZipFile(path) as archive:
-        members = _check_members(path, archive, names)
-        wanted = [*names, *(name for name in optional if name in members)]
+    with _open(path) as archive:
+        wanted = _present(path, archive, names, optional)
         return {name: _read_member(archive, name) for name in wanted}
 
 
-def check_has(path: Path, names: Iterable[str]) -> None:
-    """Refuse a file that cannot be opened or lacks an array, without reading any."""
-    with _clear_errors(path), zipfile.ZipFile(path) as archive:
-        _check_members(path, archive, names)
+def headers(path: Path, names: Iterable[str], optional: Iterable[str] = ()) -> dict[str, Header]:
+    """The shapes and types of the named arrays, as `read` has them, without reading any."""
+    with _open(path) as archive:
+        wanted = _present(path, archive, names, optional)
+        return {name: _checked_header(archive, name) for name in wanted}
 
 
-def _check_members(path: Path, archive: zipfile.ZipFile, names: Iterable[str]) -> set[str]:
+def _present(
+    path: Path, archive: zipfile.ZipFile, names: Iterable[str], optional: Iterable[str]
+) -> list[str]:
+    """The named arrays, and of the optional ones those that are there."""
     members = {member.removesuffix(".npy") for member in archive.namelist()}
     missing = sorted(set(names) - members)
     if missing:
@@ -53,32 +69,44 @@ def _check_members(path: Path, archive: zipfile.ZipFile, names: Iterable[str]) -
             f"{path} lacks the arrays {', '.join(missing)}; "
             f"it has {', '.join(sorted(members)) or 'none'}"
         )
-    return members
+    return [*names, *(name for name in optional if name in members)]
 
 
 def _read_member(archive: zipfile.ZipFile, name: str) -> AnyArray:
+    _checked_header(archive, name)
     with archive.open(f"{name}.npy") as member:
         array: AnyArray = np.lib.format.read_array(member, allow_pickle=False)
         member.read()  # to the end, where the checksum is compared
         return array
 
 
-def shape(path: Path, name: str) -> tuple[int, ...]:
-    """The shape of an array, from its header alone."""
-    with _clear_errors(path), zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
-        return _header(file)[0]
+def _checked_header(archive: zipfile.ZipFile, name: str) -> Header:
+    """An array's header, if it speaks of as many numbers as follow: it may say terabytes."""
+    member = archive.getinfo(f"{name}.npy")
+    with archive.open(member) as file:
+        header = _header(file)
+        length = file.tell()
+    if header.dtype.hasobject:
+        raise ValueError(f"{name} has Python objects, which are not read")
+    expected = length + math.prod(header.shape) * header.dtype.itemsize
+    if min(header.shape, default=0) < 0 or member.file_size != expected:
+        raise ValueError(
+            f"{name} should be {header.dtype} of {header.shape} in {expected} bytes, "
+            f"and has {member.file_size}"
+        )
+    return header
 
 
 def memory_map(path: Path, name: str) -> AnyArray:
     """An array of a file that `write` made, without reading it."""
-    with _clear_errors(path), zipfile.ZipFile(path) as archive, path.open("rb") as file:
+    with _open(path) as archive, path.open("rb") as file:
         start = archive.getinfo(f"{name}.npy").header_offset
         # A member is a header of 30 bytes, its name, an extra field, and then the array's file.
         file.seek(start + 26)
         name_length, extra_length = struct.unpack("<HH", file.read(4))
         file.seek(start + 30 + name_length + extra_length)
-        array_shape, dtype = _header(file)
-        return np.memmap(path, dtype=dtype, mode="r", offset=file.tell(), shape=array_shape)
+        header = _header(file)
+        return np.memmap(path, dtype=header.dtype, mode="r", offset=file.tell(), shape=header.shape)
 
 
 def write(path: Path, arrays: Mapping[str, AnyArray]) -> None:
@@ -99,27 +127,30 @@ def write(path: Path, arrays: Mapping[str, AnyArray]) -> None:
 
 def check_sums(path: Path) -> None:
     """Read everything once and compare the checksums inside the file."""
-    with _clear_errors(path), zipfile.ZipFile(path) as archive:
+    with _open(path) as archive:
         damaged = archive.testzip()
         if damaged is not None:
             raise zipfile.BadZipFile(f"wrong checksum of {damaged}")
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _header(file: IO[bytes]) -> Header:
     version = np.lib.format.read_magic(file)
     read_header = (
         np.lib.format.read_array_header_1_0
         if version == (1, 0)
         else np.lib.format.read_array_header_2_0
     )
-    array_shape, _, dtype = read_header(file)
-    return array_shape, dtype
+    shape, _, dtype = read_header(file)
+    return Header(shape, dtype)
 
 
 @contextmanager
-def _clear_errors(path: Path) -> Iterator[None]:
+def _open(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive; what is wrong with it, also while it is open, is said in one line."""
+    check_is_file(path)  # a pipe or a device would never end
     try:
-        yield
+        with zipfile.ZipFile(path) as archive:
+            yield archive
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror or error}") from None
     except DAMAGE as error:

@@ -1,7 +1,7 @@
 """Packed datasets: decoded once, checked once, kept as one file of plain arrays.
 
 Pixels stay bytes and are mapped into memory: the file is as small as the decoded data can be, and
-a trial starts without unpacking anything.
+a trial starts without unpacking anything. It is read through once before, for its checksums.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ NOBODY = np.empty(0, dtype=np.int64)
 class PackedSide(NamedTuple):
     """The training or the test side of a published dataset, decoded."""
 
-    x: NDArray[np.uint8]  # [examples, channels, height, width]
+    x: NDArray[np.uint8]  # [examples, channels, height, width]; of texts, tokens [examples, length]
     y: NDArray[np.int64]
     clients: NDArray[np.int64]  # increasing; empty where a partition decides
 
@@ -47,7 +47,7 @@ class PackedArrays(NamedTuple):
 
 def array_names(published: Published) -> list[str]:
     """The arrays in a dataset's file, packed or to be imported."""
-    kinds = ("x", "y", "client") if published.num_writers else ("x", "y")
+    kinds = ("x", "y", "client") if published.clients else ("x", "y")
     return [f"{kind}_{side}" for side in SIDES for kind in kinds]
 
 
@@ -56,9 +56,10 @@ def pack_path(published: Published, folder: Path) -> Path:
 
 
 def load(published: Published, folder: Path) -> PackedArrays:
-    """A dataset that was packed; its pixels are mapped, not read."""
+    """A dataset that was packed; its pixels are mapped."""
     path = pack_path(published, folder)
     with _remedy(path):
+        npz_files.check_sums(path)
         names = [key for key in array_names(published) if not key.startswith("x")]
         numbers = npz_files.read(path, names)
         train, test = (
@@ -110,7 +111,7 @@ def checked(published: Published, columns: Mapping[str, AnyArray], path: Path) -
     if writers.ndim != 1 or len(np.unique(writers)) != len(writers):
         raise DataError(f"{path}: writers must be a list of different ids")
     arrays = PackedArrays(*(_checked_side(published, columns, side, path) for side in SIDES))
-    if published.num_writers:
+    if published.clients:
         _check_writers(arrays, path)
     else:
         _check_is_published(published, arrays, path)
@@ -121,10 +122,11 @@ def _checked_side(
     published: Published, columns: Mapping[str, AnyArray], side: str, path: Path
 ) -> PackedSide:
     own = {name: array for name, array in columns.items() if name.endswith(f"_{side}")}
-    check_lengths(path, **own)
-    x = _pixels(path, f"x_{side}", own[f"x_{side}"], published)
+    check_lengths(path, {name: array.shape for name, array in own.items()})
+    decoded = _tokens if published.is_text else _pixels
+    x = decoded(path, f"x_{side}", own[f"x_{side}"], published)
     y = check_numbers(path, f"y_{side}", own[f"y_{side}"], published.num_classes)
-    if not published.num_writers:
+    if not published.clients:
         return PackedSide(x, y, NOBODY)
     clients = check_numbers(path, f"client_{side}", own[f"client_{side}"], len(y))
     writers = columns.get("writers")
@@ -153,6 +155,21 @@ def _pixels(path: Path, name: str, x: AnyArray, published: Published) -> NDArray
         f"{path}: the images of {name} must be {height}x{width} with {channels} channel(s), "
         f"got shape {x.shape}"
     )
+
+
+def _tokens(path: Path, name: str, x: AnyArray, published: Published) -> NDArray[np.uint8]:
+    """Bytes, each the place of a character in the vocabulary, whose characters are the classes."""
+    if x.dtype != np.uint8 or x.shape[1:] != published.feature_shape:
+        raise DataError(
+            f"{path}: {name} must be texts of {published.feature_shape[0]} tokens, as bytes "
+            f"(uint8), got {x.dtype} of {x.shape}"
+        )
+    if x.max() >= published.num_classes:
+        raise DataError(
+            f"{path}: the tokens of {name} must be from 0 to {published.num_classes - 1}, "
+            f"got {x.max()}"
+        )
+    return x
 
 
 def _check_writers(arrays: PackedArrays, path: Path) -> None:
@@ -197,9 +214,9 @@ def summary(published: Published, arrays: PackedArrays) -> str:
     """How much there is, and of how many writers."""
     num_train, num_test = (len(side.y) for side in arrays)
     text = f"{num_train:,} training and {num_test:,} test examples"
-    if published.num_writers is None:
+    if published.clients is None:
         return text
-    return f"{text} of {arrays.num_clients} writers (the paper has {published.num_writers})"
+    return f"{text} of {arrays.num_clients} {published.clients}"
 
 
 def description(published: Published, arrays: PackedArrays) -> Description:

@@ -1,10 +1,9 @@
 """Datasets that are one pool of examples, which a partition shares out."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
+from pydantic import NonNegativeInt, PositiveInt, field_validator
 
 from fedcome_ray.datasets import partitions
 from fedcome_ray.datasets.partitions import PartitionConfig, label_matched, partition
@@ -12,22 +11,21 @@ from fedcome_ray.datasets.population import Examples, Indices, Population, split
 from fedcome_ray.errors import DataError, did_you_mean
 from fedcome_ray.hyperparameters import Hyperparameters, name_of
 
+NUM_CLIENTS = 100
 
-class Pooled(Hyperparameters):
-    """The settings that such datasets share."""
+
+class Dealt(Hyperparameters):
+    """How a pool of examples is shared out."""
 
     has_superclasses: ClassVar[bool] = False
 
-    num_clients: PositiveInt = 100
+    num_clients: PositiveInt | None = None
     """How many clients share the examples."""
     partition: PartitionConfig
     """Which training examples belong to which client."""
     test_split: Literal["natural", "label_matched"] = "natural"
     """`natural`: equal slices in the dataset's order, the same mix of classes for everybody.
     `label_matched`: a client is tested on the classes it trains on."""
-    validation: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Share of the training examples that is held out and tested on instead of the test examples:
-    to choose settings by. Unset, the test examples are used."""
     seed: NonNegativeInt = 1
     """Of the partition; separate from the trial's seed."""
 
@@ -55,38 +53,25 @@ class Pooled(Hyperparameters):
         )
 
 
-def share_out(config: Pooled, train: Examples, test: Examples, num_classes: int) -> Population:
+class Pooled(Dealt):
+    """The settings of a dataset that is always such a pool."""
+
+    num_clients: PositiveInt = NUM_CLIENTS
+
+
+def share_out(config: Dealt, train: Examples, test: Examples, num_classes: int) -> Population:
     """Deal the training examples by the partition, and the test examples as they are split."""
-    kept, tested = np.arange(len(train.y)), np.arange(len(test.y))
-    if config.validation is not None:
-        is_held_out = held_out(len(train.y), config.validation)
-        kept, tested, test = np.flatnonzero(~is_held_out), np.flatnonzero(is_held_out), train
-    dealt = partition(config.partition, train.y[kept], config.num_clients, config.seed)
-    owned = [kept[own] for own in dealt]
+    num_clients = config.num_clients or NUM_CLIENTS
+    owned = partition(config.partition, train.y, num_clients, config.seed)
     if config.test_split == "natural":
-        shares: list[Indices] = np.array_split(tested, config.num_clients)
+        shares: list[Indices] = np.array_split(np.arange(len(test.y)), num_clients)
     else:
-        matched = label_matched([train.y[own] for own in owned], test.y[tested])
-        shares = [tested[own] for own in matched]
+        shares = label_matched([train.y[own] for own in owned], test.y)
     without = [client for client, own in enumerate(shares) if len(own) == 0]
     if without:
         raise DataError(
             f"data.num_clients: client {without[0]} would have no test examples "
-            f"({len(without)} of {config.num_clients} clients, {len(tested)} test examples, "
+            f"({len(without)} of {num_clients} clients, {len(test.y)} test examples, "
             f"test_split `{config.test_split}`); take fewer clients or another test_split"
         )
     return Population(split(train, owned), split(test, shares), num_classes)
-
-
-def held_out(num_examples: int, share: float) -> NDArray[np.bool_]:
-    """Which examples are held out: evenly spread, so the same mix whatever the file's order."""
-    chosen: NDArray[np.bool_] = np.diff(np.floor(share * np.arange(num_examples + 1))) > 0
-    return chosen
-
-
-def sizes(config: Pooled, num_train: int, num_test: int) -> tuple[int, int]:
-    """The numbers of training and test examples that are left of a dataset with these."""
-    if config.validation is None:
-        return num_train, num_test
-    num_held_out = int(held_out(num_train, config.validation).sum())
-    return num_train - num_held_out, num_held_out

@@ -5,22 +5,36 @@ array. A population is a few NumPy arrays, so that Ray shares it between process
 and different partitions of one dataset share its examples.
 """
 
+import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]
 Labels = NDArray[np.int64]
+Features = NDArray[Any]  # float32, integers such as the ids of tokens, or bytes with a scale
+FLOAT32 = np.dtype(np.float32)
 Side = Literal["test", "train"]
+
+
+class Scale(NamedTuple):
+    """Of images that are kept as bytes: models are given `factor * byte + shift`, in float32.
+
+    A quarter of the memory, and of the way to the processor.
+    """
+
+    factor: NDArray[np.float32]  # [channels, 1, 1], or one for all
+    shift: NDArray[np.float32]
 
 
 class Examples(NamedTuple):
     """Labelled examples in the dataset's order."""
 
-    x: NDArray[np.float32]  # [examples, ...features]
+    x: Features  # [examples, ...features]
     y: Labels  # [examples]
+    scale: Scale | None = None
 
 
 class Split(NamedTuple):
@@ -54,6 +68,12 @@ class Population(NamedTuple):
     def feature_shape(self) -> tuple[int, ...]:
         return self.train.examples.x.shape[1:]
 
+    @property
+    def feature_dtype(self) -> "np.dtype[Any]":
+        """Of what models are given."""
+        examples = self.train.examples
+        return examples.x.dtype if examples.scale is None else FLOAT32
+
 
 class Description(NamedTuple):
     """What can be said of a population without reading its examples."""
@@ -63,23 +83,50 @@ class Description(NamedTuple):
     num_train: int
     num_test: int
     num_clients: int
+    feature_dtype: "np.dtype[Any]" = FLOAT32
+    are_bytes: bool = False  # of which features are made, see `Scale`
+
+    @property
+    def example_bytes(self) -> int:
+        """Of the features of an example in memory."""
+        bytes_each = 1 if self.are_bytes else self.feature_dtype.itemsize
+        return bytes_each * math.prod(self.feature_shape)
+
+
+def describe(population: Population) -> Description:
+    """The same of a population that has been read."""
+    return Description(
+        population.feature_shape,
+        population.num_classes,
+        len(population.train.order),
+        len(population.test.order),
+        population.num_clients,
+        population.feature_dtype,
+        population.train.examples.scale is not None,
+    )
+
+
+def form_of(some: Population | Description) -> tuple[tuple[int, ...], int, "np.dtype[Any]"]:
+    """What decides how a model has to be: the shape of an example, classes, type of numbers."""
+    return some.feature_shape, some.num_classes, some.feature_dtype
 
 
 def split(examples: Examples, clients: Sequence[Indices]) -> Split:
     """Give each client its examples."""
-    return Split(examples, np.concatenate(clients), _offsets([len(own) for own in clients]))
+    return Split(examples, np.concatenate(clients), split_offsets([len(own) for own in clients]))
 
 
 def split_in_order(examples: Examples, sizes: Indices) -> Split:
     """Give the first examples to client 0, the next to client 1, and so on."""
-    return Split(examples, np.arange(len(examples.y)), _offsets(sizes))
+    return Split(examples, np.arange(len(examples.y)), split_offsets(sizes))
 
 
 def split_by_client(examples: Examples, clients: Indices, num_clients: int) -> Split:
     """Give each example to the client whose number stands beside it."""
     sizes = np.bincount(clients, minlength=num_clients)
-    return Split(examples, np.argsort(clients, kind="stable"), _offsets(sizes))
+    return Split(examples, np.argsort(clients, kind="stable"), split_offsets(sizes))
 
 
-def _offsets(sizes: Sequence[int] | Indices) -> Indices:
+def split_offsets(sizes: Sequence[int] | Indices) -> Indices:
+    """Where the examples of each client begin, and where the last ones end."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])

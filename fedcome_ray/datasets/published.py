@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedcome_ray.datasets.download import Download
 from fedcome_ray.datasets.npz_files import AnyArray
-from fedcome_ray.datasets.population import Description
+from fedcome_ray.datasets.population import FLOAT32, Description, Examples, Labels, Scale
 
 
 @dataclass(frozen=True)
@@ -29,33 +29,44 @@ class Originals:
 
 @dataclass(frozen=True)
 class Published:
-    """Sizes, constants and files of a published dataset of images."""
+    """Sizes, constants and files of a published dataset of images, or of texts as tokens."""
 
     name: str
-    feature_shape: tuple[int, int, int]  # channels, height, width
+    feature_shape: tuple[int, ...]  # channels, height, width; of texts, their length
     num_classes: int
     num_train: int
     num_test: int
-    mean: tuple[float, ...]  # of pixels in [0, 1], for each channel
-    std: tuple[float, ...]
     originals: Originals
-    num_writers: int | None = None  # where each writer is a client
+    mean: tuple[float, ...] = ()  # of pixels in [0, 1], for each channel; texts have none
+    std: tuple[float, ...] = ()
+    clients: str | None = None  # what they are called, where they are natural
     sha256: str | None = None  # of the arrays, see `packed.fingerprint`
 
     @property
     def is_known_by_sizes_alone(self) -> bool:
         """Whether other images of the same number would be taken for it."""
-        return self.sha256 is None and self.num_writers is None
+        return self.sha256 is None and self.clients is None
 
-    def normalise(self, pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
+    @property
+    def is_text(self) -> bool:
+        return not self.mean
+
+    def examples(self, packed: NDArray[np.uint8], labels: Labels) -> Examples:
+        """The same in memory: bytes of images stay bytes, those of texts become tokens."""
+        if self.is_text:
+            return Examples(packed.astype(np.int64), labels)
+        return Examples(np.array(packed), labels, self.scale)
+
+    @property
+    def scale(self) -> Scale:
         """Pixels in [0, 1], minus the mean, over the standard deviation of their channel."""
-        x = np.divide(pixels, 255, dtype=np.float32)
-        x -= np.array(self.mean, dtype=np.float32)[:, None, None]
-        x /= np.array(self.std, dtype=np.float32)[:, None, None]
-        return x
+        mean, std = (np.array(each)[:, None, None] for each in (self.mean, self.std))
+        return Scale((1 / (255 * std)).astype(np.float32), (-mean / std).astype(np.float32))
 
     def describe(self, num_train: int, num_test: int, num_clients: int) -> Description:
-        return Description(self.feature_shape, self.num_classes, num_train, num_test, num_clients)
+        dtype = np.dtype(np.int64) if self.is_text else FLOAT32
+        sizes = num_train, num_test, num_clients
+        return Description(self.feature_shape, self.num_classes, *sizes, dtype, not self.is_text)
 
 
 def how_to_download(name: str, files: Sequence[str], folder: Path) -> list[str]:

@@ -19,6 +19,7 @@ from fedcome_ray.datasets.population import (
     Population,
     split_in_order,
 )
+from fedcome_ray.numerics import memory
 
 BLOCK = 1024  # clients drawn together: bounds the memory for their models
 
@@ -77,9 +78,22 @@ def _generator(config: Synthetic) -> np.random.Generator:
 
 def draw_sizes(config: Synthetic, rng: np.random.Generator) -> Sizes:
     """Log-normal training sizes of the wanted mean, and a fifth of that for testing."""
+    _check_memory(config)
     sizes = rng.lognormal(0.0, 1.0, config.num_clients)
     train = np.maximum(4, sizes / sizes.mean() * config.examples_per_client).astype(np.int64)
     return Sizes(train, np.maximum(1, train // 5))
+
+
+def _check_memory(config: Synthetic) -> None:
+    """Refuse what cannot be drawn: examples for training and testing, and a block's models."""
+    num_examples = 1.2 * config.num_clients * max(4, config.examples_per_client)
+    num_models = min(config.num_clients, BLOCK)
+    size = num_examples * (config.num_features + 2) + num_models * config.num_features * (
+        config.num_classes + 1
+    )
+    memory.check_fits(
+        4 * size, "data.num_clients, examples_per_client, num_features, num_classes: the examples"
+    )
 
 
 def describe(config: Synthetic) -> Description:

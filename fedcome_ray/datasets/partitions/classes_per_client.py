@@ -27,7 +27,7 @@ def deal(config: ClassesPerClient, labels: Labels, num_clients: int, seed: int) 
     reproduce the published CIFAR-10 partition index by index, where a class may come twice to
     one client and the last piece of a class is longer by what does not divide.
     """
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # nosec B311
     order = list(range(len(labels)))
     rng.shuffle(order)
     by_label: list[list[int]] = [[] for _ in range(int(labels.max()) + 1)]

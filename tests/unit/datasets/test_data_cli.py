@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Never
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedcome_ray import datasets
@@ -42,7 +43,7 @@ def test_list_says_what_is_there(folder, small_datasets, capsys) -> None:
     assert states["mnist"] == "original"
     assert states["cifar10"] == "missing"
     assert states["digits"] == "none"
-    assert len(states) == 6
+    assert len(states) == 7
 
 
 def test_programs_get_the_list_as_json(folder, small_datasets, capsys) -> None:
@@ -143,9 +144,90 @@ def test_show_draws_where_it_is_told_to_also_a_users_dataset(folder, capsys) -> 
     assert (folder / "picture.png").read_bytes().startswith(PNG)
 
 
+def write_csv(path, num_rows=40) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "age": rng.normal(size=num_rows),
+            "ward": rng.choice(["er", "icu"], num_rows),
+            "town": rng.choice(["Basel", "Zug"], num_rows),
+            "outcome": np.arange(num_rows) % 2 + 1,
+        }
+    )
+    frame.to_csv(path, index=False)
+    return frame
+
+
+OWN = ["import", "csv:mine.csv", "--label", "outcome", "--test-share", "0.25", "--out", "mine.npz"]
+
+
+def test_a_table_is_imported_shown_and_used(folder, capsys) -> None:
+    frame = write_csv(folder / "mine.csv")
+    assert main([*OWN, "--client", "town", "--drop", "ward"]) == 0
+    out = capsys.readouterr().out
+    assert "warning: labels start at 1" in out
+    assert "written to mine.npz; use it with --set data.dataset=npz:mine.npz" in out
+    assert main(["show", "npz:mine.npz"]) == 0
+    shown = capsys.readouterr().out
+    assert set(out.splitlines()[1:-1]) <= set(shown.splitlines())
+    population = datasets.load(datasets.parse("npz:mine.npz"))
+    together = population.train.sizes + population.test.sizes
+    assert together.tolist() == frame.town.value_counts().sort_index().tolist()
+
+
+def test_a_table_without_clients_takes_a_partition(folder, capsys) -> None:
+    write_csv(folder / "mine.csv")
+    assert main([*OWN, "--drop", "ward", "town", "--relabel"]) == 0
+    chosen = ["--set", "data.partition.name=iid", "--set", "data.num_clients=5"]
+    assert main(["show", "npz:mine.npz", *chosen]) == 0
+    assert "npz:mine.npz, iid, num_clients 5" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--label", "outcom"], "--label: mine.csv has no column `outcom`; did you mean `outcome`"),
+        ([], "column `ward`, row 2: expected a number, got"),
+        (["--out", "mine.csv"], "--out: expected a name that ends with .npz, got `mine.csv`"),
+        (["--out", "/dev/null/mine.npz", "--drop", "ward", "town"], "cannot write /dev/null"),
+        (["--from", "x"], "--from: csv:mine.csv says itself where it is from"),
+    ],
+)
+def test_a_table_that_cannot_be_taken_leaves_nothing(folder, capsys, arguments, message) -> None:
+    write_csv(folder / "mine.csv")
+    assert main([*OWN, *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["mine.csv"]
+
+
+@pytest.mark.parametrize("seed", ["-1", "0.5", "²", "9" * 400])
+def test_a_seed_is_a_whole_number(capsys, seed) -> None:
+    with pytest.raises(SystemExit):
+        main(["import", "csv:x.csv", f"--seed={seed}"])
+    assert "expected a whole number of at least 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("share", ["0", "1", "half", "nan", "-0.1"])
+def test_a_share_for_tests_is_between_zero_and_one(capsys, share) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["import", "csv:x.csv", f"--test-share={share}"])
+    assert end.value.code == 2
+    assert f"expected a number above 0 and below 1, got `{share}`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["import", "mnist"], "mnist: give --from PATH"),
+        (["import", "csv:x.csv"], "csv:x.csv: give --label COLUMN"),
+        (["import", "csv:x.csv", "--label", "y"], "csv:x.csv: give --out FILE.npz"),
+        (["import", "mnist", "--from", "x", "--client", "c"], "--client: for csv:FILE and hf:PATH"),
+        (["import", "mnist", "--from", "x", "--normalise"], "--normalise: for csv:FILE"),
+        (["import", "mnist", "--from", "x", "--one-hot", "a", "b"], "--one-hot: for csv:FILE"),
+        (
+            ["import", "cvs:x.csv", "--label", "y"],
+            "`cvs:x.csv` is not a dataset with files; allowed: cifar10, cifar100, csv:PATH",
+        ),
         (["verify"], "there are no datasets in"),
         (["verify", "mnist"], "the dataset mnist is not in"),
         (["verify", "mnst"], "did you mean `mnist`"),

@@ -1,28 +1,20 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from fedcome_ray import datasets
 from fedcome_ray.datasets.partitions import ClassesPerClient, Ring2, SortedShards
+from fedcome_ray.datasets.population import describe
 from fedcome_ray.errors import ConfigError, DataError
 from fedcome_ray.experiments.trial import parse_trial
-
-
-def sizes(population) -> datasets.Description:
-    return datasets.Description(
-        population.feature_shape,
-        population.num_classes,
-        len(population.train.order),
-        len(population.test.order),
-        population.num_clients,
-    )
 
 
 @pytest.mark.parametrize("name", ["digits", "synthetic"])
 def test_a_description_tells_what_will_be_loaded(name) -> None:
     config = datasets.parse(name)
-    assert datasets.describe(config) == sizes(datasets.load(config))
+    assert datasets.describe(config) == describe(datasets.load(config))
 
 
 @pytest.mark.parametrize(
@@ -32,14 +24,17 @@ def test_a_description_tells_what_will_be_loaded(name) -> None:
         ("cifar10", ((3, 32, 32), 10, 50_000, 10_000, 100)),
         ("cifar100", ((3, 32, 32), 100, 50_000, 10_000, 100)),
         ("femnist", ((1, 28, 28), 62, 36_692, 4_178, 196)),
+        ("shakespeare", ((80,), 80, 3_380_926, 845_232, 1_129)),
     ],
 )
-def test_published_datasets_are_described_as_in_the_paper(name, expected) -> None:
-    assert datasets.describe(datasets.parse(name)) == expected
+def test_published_datasets_are_described_as_published(name, expected) -> None:
+    description = datasets.describe(datasets.parse(name))
+    is_text = name == "shakespeare"
+    assert description == (*expected, np.int64 if is_text else np.float32, not is_text)
 
 
 def test_a_part_of_femnist_is_described_in_proportion() -> None:
-    assert datasets.describe(datasets.Femnist(num_clients=98))[2:] == (18_346, 2_089, 98)
+    assert datasets.describe(datasets.Femnist(num_clients=98))[2:5] == (18_346, 2_089, 98)
 
 
 def test_defaults_are_the_papers_partitions() -> None:
@@ -110,6 +105,7 @@ def test_bundled_data_is_always_available(tmp_path) -> None:
         ("cifar10", "CIFAR-10"),
         ("cifar100", "CIFAR-100"),
         ("femnist", "FEMNIST"),
+        ("shakespeare", "Shakespeare"),
         ("synthetic", "synthetic"),
     ],
 )
@@ -118,7 +114,7 @@ def test_datasets_have_names_for_people(name, label) -> None:
 
 
 def test_the_fields_of_the_settings_keep_their_order() -> None:
-    pooled = ["num_clients", "partition", "test_split", "validation", "seed", "dataset"]
+    pooled = ["num_clients", "partition", "test_split", "seed", "dataset", "validation"]
     assert list(datasets.Digits().model_dump()) == pooled
     assert list(datasets.Mnist().model_dump()) == pooled
 

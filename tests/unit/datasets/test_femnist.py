@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fedcome_ray import datasets
-from fedcome_ray.datasets import leaf, packed, sources
+from fedcome_ray.datasets import packed, sources
 from fedcome_ray.errors import DataError
 from fedcome_ray.experiments.trial import identified, parse_trial
 from tests.unit.datasets.files import femnist_columns, leaf_images, published
@@ -29,7 +29,9 @@ def test_images_are_neither_rounded_nor_transposed(leaf_folder) -> None:
 
 
 def test_the_packed_form_equals_the_json_files(leaf_folder) -> None:
-    decoded = packed.checked(published("femnist"), leaf.read(leaf_folder), leaf_folder)
+    decoded = packed.checked(
+        published("femnist"), published("femnist").originals.read(leaf_folder), leaf_folder
+    )
     sources.open_arrays(published("femnist"), leaf_folder)
     for first, second in zip(
         decoded, packed.verify(published("femnist"), leaf_folder), strict=True
@@ -76,7 +78,7 @@ def test_a_trial_without_files_is_left_as_it_was_written(tmp_path) -> None:
 def test_a_dataset_that_is_one_published_constant_needs_no_digest() -> None:
     names = {name for name, one in datasets.with_files().items() if one.sha256 is None}
     varying = {name for name in datasets.with_files() if is_varying(name)}
-    assert names == varying == {"cifar100", "femnist"}
+    assert names == varying == {"cifar100", "femnist", "shakespeare"}
 
 
 def is_varying(name: str) -> bool:

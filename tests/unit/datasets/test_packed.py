@@ -10,6 +10,7 @@ from fedcome_ray.errors import DataError
 from tests.unit.datasets.files import (
     NUM_TEST,
     NUM_TRAIN,
+    assert_are,
     channels_first,
     columns,
     femnist_columns,
@@ -38,12 +39,29 @@ def test_packed_pixels_are_mapped_bytes_equal_to_the_original(packed_mnist) -> N
     assert np.array_equal(arrays.test.y, columns("mnist")["y_test"])
 
 
+def test_a_damaged_byte_changes_no_number(packed_mnist) -> None:
+    path = packed.pack_path(published("mnist"), packed_mnist)
+    whole = path.read_bytes()
+    refused = 0
+    for position in [*range(400), *range(400, len(whole), len(whole) // 100)]:
+        changed = bytearray(whole)
+        changed[position] ^= 1 << position % 8
+        path.write_bytes(changed)
+        try:
+            assert_are(packed.load(published("mnist"), packed_mnist), columns("mnist"))
+        except DataError as error:
+            assert f"delete {path}" in str(error)  # noqa: PT017
+            refused += 1
+    assert refused > 100
+
+
 def test_the_packed_file_is_enough(packed_mnist) -> None:
     for path in packed_mnist.glob("*ubyte"):
         path.unlink()
     population = datasets.load(datasets.Mnist(num_clients=10), packed_mnist)
-    wanted = published("mnist").normalise(channels_first(columns("mnist")["x_train"]))
+    wanted = channels_first(columns("mnist")["x_train"])
     assert np.array_equal(population.train.examples.x, wanted)
+    assert np.array_equal(population.train.examples.scale, published("mnist").scale)
 
 
 def test_partitions_of_one_dataset_share_their_examples(packed_mnist) -> None:
@@ -64,7 +82,8 @@ def test_the_packed_file_is_not_written_again(packed_mnist) -> None:
 def test_pixels_are_normalised_per_channel() -> None:
     facts = published("cifar10")
     pixels = np.arange(2 * 3 * 32 * 32, dtype=np.uint32).reshape(2, 3, 32, 32).astype(np.uint8)
-    x = facts.normalise(pixels)
+    factor, shift = facts.scale
+    x = factor * pixels + shift
     assert x.dtype == np.float32
     for channel in range(3):
         wanted = (pixels[:, channel] / 255 - facts.mean[channel]) / facts.std[channel]

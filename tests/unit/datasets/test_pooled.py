@@ -1,13 +1,8 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from fedcome_ray import datasets
-from fedcome_ray.datasets import parse
 from fedcome_ray.datasets.partitions import ClassesPerClient
-from fedcome_ray.datasets.pooled import held_out
 from fedcome_ray.errors import ConfigError, DataError
 from fedcome_ray.experiments.trial import parse_trial
 
@@ -81,41 +76,3 @@ def test_the_data_seed_decides_the_partition() -> None:
 def test_nobody_is_left_without_examples(config, message) -> None:
     with pytest.raises(DataError, match=message):
         datasets.load(config)
-
-
-def test_validation_examples_are_training_examples_that_nobody_trains_on() -> None:
-    plain = datasets.load(parse({"dataset": "digits"}))
-    held = datasets.load(parse({"dataset": "digits", "validation": 0.2}))
-    assert held.test.examples is held.train.examples  # the test examples are not touched
-    assert np.array_equal(held.test.examples.x, plain.train.examples.x)
-    together = np.concatenate([held.train.order, held.test.order])
-    assert np.array_equal(np.sort(together), np.arange(len(plain.train.examples.y)))
-    assert len(held.test.order) == int(0.2 * len(together))
-    described = datasets.describe(parse({"dataset": "digits", "validation": 0.2}))
-    assert (described.num_train, described.num_test) == tuple(
-        len(side.order) for side in (held.train, held.test)
-    )
-
-
-@pytest.mark.parametrize("split", ["natural", "label_matched"])
-def test_validation_examples_are_dealt_like_test_examples(split: str) -> None:
-    config = parse({"dataset": "digits", "validation": 0.3, "test_split": split, "num_clients": 10})
-    train, test, _ = datasets.load(config)
-    for client in range(10):
-        own, tested = (
-            set(side.examples.y[side.order[side.offsets[client] : side.offsets[client + 1]]])
-            for side in (train, test)
-        )
-        assert tested == own if split == "label_matched" else len(tested) > len(own)
-
-
-@given(num=st.integers(1, 500), share=st.floats(0.001, 0.999))
-def test_held_out_examples_are_evenly_spread(num: int, share: float) -> None:
-    chosen = np.cumsum(held_out(num, share))
-    assert np.abs(chosen - share * np.arange(1, num + 1)).max() <= 1
-
-
-@pytest.mark.parametrize("share", [0, 1, -0.1, "half"])
-def test_a_share_outside_of_zero_and_one_is_refused(share: object) -> None:
-    with pytest.raises(ValidationError, match="validation"):
-        parse({"dataset": "digits", "validation": share})

@@ -35,7 +35,7 @@ def test_synthetic_labels_are_those_of_one_linear_model_per_client() -> None:
     )
     side = datasets.load(config).train
     fit = LogisticRegression(C=1e6, max_iter=10_000)
-    x, y = side.examples
+    x, y, _ = side.examples
     scores = [
         fit.fit(x[start:end], y[start:end]).score(x[start:end], y[start:end])
         for start, end in pairwise(side.offsets)
