@@ -1,8 +1,9 @@
 """Which examples each client of a block sees in each of its local steps.
 
 Every epoch is a fresh permutation of a client's examples, cut into batches; the last may be
-smaller. Nothing here depends on the company a client is trained in, and no shape that reaches its
-arithmetic does either: that is why any blocks and any shards give the same bits.
+smaller. Steps go on from epoch to epoch. Nothing here depends on the company a client is trained
+in, and no shape that reaches its arithmetic does either: that is why any blocks and any shards
+give the same bits.
 """
 
 import math
@@ -15,9 +16,12 @@ import torch
 from torch import Tensor
 
 from fedcome_ray.datasets.population import Indices
+from fedcome_ray.experiments.trial import LocalConfig
 from fedcome_ray.models.model import Dropout
 from fedcome_ray.numerics.device import upload
 from fedcome_ray.numerics.randomness import dropout_mask, fold, random_bits
+
+FLOAT = torch.float32
 
 
 class ClientExamples(NamedTuple):
@@ -28,49 +32,93 @@ class ClientExamples(NamedTuple):
     order: Tensor
     offsets: Indices  # into `order`; on the host: the course of training depends on it
     first: int = 0  # the place of the first in the order of the whole population
+    scale: tuple[Tensor, Tensor] | None = None  # factor and shift of bytes, see `Scale`
 
     def sizes(self, clients: Indices) -> Indices:
         return self.offsets[clients + 1] - self.offsets[clients]
 
-    def block(self, clients: Indices) -> "ClientBlock":
+    def at(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Inputs and labels of these examples."""
+        return self.fetch(rows, self.room_for(len(rows))), self.y[rows]
+
+    def room_for(self, num_examples: int) -> "Room":
+        """Memory for the inputs of so many."""
+        kept = self.x.new_empty(num_examples, *self.x.shape[1:])
+        return Room(kept, kept if self.scale is None else kept.new_empty(kept.shape, dtype=FLOAT))
+
+    def fetch(self, rows: Tensor, room: "Room") -> Tensor:
+        """The inputs of these examples, in the room that is given."""
+        kept, inputs = (memory[: len(rows)] for memory in room)
+        torch.index_select(self.x, 0, rows, out=kept)
+        if self.scale is None:
+            return inputs
+        # One after the other: together they would be rounded once or twice, depending on the place.
+        return inputs.copy_(kept).mul_(self.scale[0]).add_(self.scale[1])
+
+    def pooled(self) -> "ClientExamples":
+        """The same as those of a single client."""
+        return self._replace(offsets=np.array([0, len(self.order)]))
+
+    def block(self, clients: Indices, num_steps: Indices) -> "ClientBlock":
         """What training needs to know of some clients, sent to the device at once."""
-        facts = np.stack((clients, self.sizes(clients), self.offsets[clients]))
-        return ClientBlock(clients, facts[1], *upload(facts, self.x.device))
+        facts = np.stack((clients, self.sizes(clients), self.offsets[clients], num_steps))
+        return ClientBlock(clients, facts[1], num_steps, *upload(facts, self.x.device))
+
+
+class Room(NamedTuple):
+    """Memory to fetch examples into."""
+
+    kept: Tensor  # as they are kept
+    inputs: Tensor  # as models are given them; the same memory where nothing is to be done
 
 
 class ClientBlock(NamedTuple):
-    """Clients that are trained together."""
+    """Clients that are trained together. Those that take fewer steps come last."""
 
     clients: Indices
     sizes: Indices
+    steps: Indices
     ids: Tensor  # the clients on the device, and so on
     num_examples: Tensor
     starts: Tensor  # the first place of each in the order of examples
+    num_steps: Tensor
 
 
 class Plan(NamedTuple):
-    """The local steps of a block. Clients that have fewer steps come last."""
+    """The local steps of a block."""
 
     rows: Tensor  # [steps, clients, width]: examples, and any valid ones as padding
     weight: Tensor  # [steps, clients, width]: 1 / (real examples of the batch), 0 for padding
     num_active: list[int]  # of each step: the clients that take it are the first ones
-    num_real: list[int]  # of each step: the most real examples that a client has in it
-    num_steps: Tensor  # [clients]
+    num_real: Indices  # [steps, clients]: real examples
+
+    def of(self, clients: slice) -> "Plan":
+        """The steps of some clients that stand side by side."""
+        first, last, _ = clients.indices(self.rows.shape[1])
+        num_active = [min(num, last) - first for num in self.num_active if num > first]
+        taken = slice(len(num_active)), clients
+        return Plan(self.rows[taken], self.weight[taken], num_active, self.num_real[taken])
 
 
 def blocks(
-    sizes: Indices, batch_size: int | None, most_clients: Callable[[int, int], int]
+    sizes: Indices,
+    num_steps: Indices,
+    local: LocalConfig,
+    most_clients: Callable[[int, int], int],
 ) -> Iterator[tuple[int, Indices]]:
     """Cut a cohort into blocks -> (width of their batches, positions in the cohort).
 
-    Clients of a block have one width and, as nearly as can be, the same number of steps. How many
-    they may be depends on the width, and on the examples that the largest of them has.
+    Clients of a block have one width, about as many epochs, since all are drawn as long as the
+    longest, and, as nearly as can be, the same number of steps. How many they may be depends on the
+    width, and on the examples that the largest of them has.
     """
-    widths = [padded_width(size, batch_size) for size in sizes.tolist()]
-    order = sorted(range(len(sizes)), key=lambda position: (widths[position], -sizes[position]))
-    for width, group in groupby(order, key=widths.__getitem__):
+    epochs = map(rounded_up, local.num_epochs(sizes).tolist())
+    widths = (padded_width(size, local.batch_size) for size in sizes.tolist())
+    kinds = list(zip(widths, epochs, strict=True))
+    order = sorted(range(len(sizes)), key=lambda at: (*kinds[at], -num_steps[at], -sizes[at]))
+    for (width, _), group in groupby(order, key=kinds.__getitem__):
         members = np.array(list(group))
-        most = most_clients(width, int(sizes[members[0]]))
+        most = most_clients(width, int(sizes[members].max()))
         for block in np.array_split(members, -(-len(members) // most)):
             yield width, block
 
@@ -96,14 +144,14 @@ def plan(
     examples: ClientExamples,
     block: ClientBlock,
     width: int,
-    epochs: int,
     batch_size: int | None,
     keys: Tensor,
 ) -> Plan:
-    """The steps of clients, given by decreasing size, whose batches are padded to `width`."""
+    """The steps of clients whose batches are padded to `width`."""
     device, sizes = keys.device, block.num_examples
     per_epoch = -(-block.sizes // (batch_size or block.sizes))
-    most_steps = epochs * int(per_epoch.max())
+    epochs = int((-(-block.steps // per_epoch)).max())
+    most_steps = int(block.steps.max())
     batches = -(-sizes // (sizes if batch_size is None else batch_size))  # of an epoch
     step = torch.arange(most_steps, device=device).unsqueeze(-1)
     epoch = (step // batches).clamp_(max=epochs - 1)  # [steps, clients]
@@ -122,10 +170,9 @@ def plan(
     own = orders.flatten()[places.unsqueeze(-1) + slots * is_real]
     return Plan(
         rows=examples.order[own + block.starts.unsqueeze(-1)],
-        weight=is_real.to(examples.x.dtype) / counts,
-        num_active=_num_active(epochs * per_epoch),
+        weight=is_real.to(torch.result_type(examples.x, 0.0)) / counts,
+        num_active=_num_active(block.steps),
         num_real=_num_real(block.sizes, per_epoch, most_steps, batch_size),
-        num_steps=epochs * batches,
     )
 
 
@@ -138,10 +185,10 @@ def rounded_down(number: int) -> int:
 def draw_masks(dropout: Dropout, keys: Tensor, width: int) -> list[Tensor]:
     """The masks of each dropout layer for a step of clients with these keys of it."""
     return [
-        dropout_mask(fold(keys, layer), width * math.prod(shape), dropout.rate).unflatten(
+        dropout_mask(fold(keys, layer), width * math.prod(shape), rate).unflatten(
             -1, (width, *shape)
         )
-        for layer, shape in enumerate(dropout.shapes)
+        for layer, (rate, shape) in enumerate(zip(*dropout, strict=True))
     ]
 
 
@@ -153,11 +200,11 @@ def _num_active(num_steps: Indices) -> list[int]:
 
 def _num_real(
     sizes: Indices, per_epoch: Indices, most_steps: int, batch_size: int | None
-) -> list[int]:
-    """Of each step: the most real examples that a client has in it."""
+) -> Indices:
+    """Of each step and client: the real examples that it has in it."""
     step = np.arange(most_steps)[:, None]
     first = (step % per_epoch) * (batch_size or 0)
-    return list(map(int, np.minimum(sizes - first, batch_size or sizes).max(1)))
+    return np.minimum(sizes - first, batch_size or sizes)
 
 
 def _shuffled(keys: Tensor, block: ClientBlock) -> Tensor:

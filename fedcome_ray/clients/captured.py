@@ -30,6 +30,7 @@ class Buffers(NamedTuple):
 
     params: Tensor  # [clients, dim]
     grad: Tensor
+    velocity: Tensor
     rows: Tensor  # [clients, width]
     weight: Tensor
     lr: Tensor  # [clients, 1]: 0 for clients that take no step
@@ -56,6 +57,7 @@ class StaticStep:
         self._buffers = Buffers(
             params=params.new_zeros(num, model.dim),
             grad=params.new_zeros(num, model.dim),
+            velocity=params.new_zeros(num, model.dim if local.momentum else 0),
             rows=ids.new_zeros(num, width),
             weight=params.new_zeros(num, width),
             lr=params.new_zeros(num, 1),
@@ -68,7 +70,14 @@ class StaticStep:
         self._replay = self._captured() if params.device.type == "cuda" else self._step
 
     def descend(
-        self, block: ClientBlock, plan: Plan, received: Any, state: Any, keys: Tensor, lr: float
+        self,
+        block: ClientBlock,
+        plan: Plan,
+        start: Tensor,
+        received: Any,
+        state: Any,
+        keys: Tensor,
+        lr: float,
     ) -> Tensor:
         """The updates of a block, which may be smaller than the buffers."""
         num, buffers = len(block.clients), self._buffers
@@ -76,32 +85,36 @@ class StaticStep:
             own.copy_(given)
         for own, given in zip(self._state, state, strict=True):
             own[:num].copy_(given)
-        buffers.params.copy_(received.params.expand_as(buffers.params))
+        buffers.params[:num].copy_(start)
         buffers.keys[:num].copy_(keys)
-        buffers.lr.zero_()
-        buffers.number.zero_()
+        for buffer in (buffers.velocity, buffers.lr, buffers.number):
+            buffer.zero_()
         steps = torch.arange(len(plan.rows), device=keys.device).unsqueeze(-1)
-        rates = (steps < plan.num_steps).to(buffers.lr.dtype).mul_(lr).unsqueeze(-1)
+        rates = (steps < block.num_steps).to(buffers.lr.dtype).mul_(lr).unsqueeze(-1)
         for rows, weight, rate in zip(plan.rows, plan.weight, rates, strict=True):
             buffers.rows[:num].copy_(rows)
             buffers.weight[:num].copy_(weight)
             buffers.lr[:num].copy_(rate)
             self._replay()
-        start: Tensor = received.params
         return buffers.params[:num] - start
 
     def _step(self) -> None:
-        params, grad, rows, weight, lr, keys, number = self._buffers
-        x = self._examples.x.index_select(0, rows.flatten()).unflatten(0, rows.shape)
+        params, grad, velocity, rows, weight, lr, keys, number = self._buffers
+        local = self._local
+        x, y = (part.unflatten(0, rows.shape) for part in self._examples.at(rows.flatten()))
         dropout = self._model.dropout
         masks = draw_masks(dropout, fold(keys, number), rows.shape[1]) if dropout else ()
-        batch = Batch(x, self._examples.y[rows], weight, masks)
+        batch = Batch(x, y, weight, masks)
         tensors, grads = views(params, self._model.shapes), views(grad, self._model.shapes)
         self._model.add_gradient(grads, tensors, batch, keep=0.0, scale=1.0)
         direction = self._method.correct(grad, params, self._received, self._state)
-        if self._local.clip_norm is not None:
-            direction = clip(direction, self._local.clip_norm)
-        params.mul_(1 - lr * self._local.weight_decay).sub_(direction * lr)
+        if local.clip_norm is not None:
+            direction = clip(direction, local.clip_norm)
+        if local.momentum:
+            velocity.mul_(local.momentum).add_(direction).add_(params, alpha=local.weight_decay)
+            params.sub_(velocity * lr)
+        else:
+            params.mul_(1 - lr * local.weight_decay).sub_(direction * lr)
         number.add_(1)
 
     def _captured(self) -> Callable[[], None]:

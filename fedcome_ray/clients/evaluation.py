@@ -25,32 +25,51 @@ class Scores(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """Results of the server's params on the test, or the training, examples."""
+    """Results of the server's params, or of what clients made of them, on one side's examples."""
 
     loss: float  # mean over all examples
     accuracy: float  # share of all examples: clients weigh by their number of them
-    client_loss: NDArray[np.float64]  # [num_clients]
-    client_accuracy: NDArray[np.float64]  # [num_clients]
+    client_loss: NDArray[np.float64]  # [num_clients], NaN where a client has no example to test on
+    client_accuracy: NDArray[np.float64]  # likewise
 
     @property
     def summary(self) -> dict[str, float]:
         """What is tracked every round."""
-        ordered = np.sort(self.client_accuracy)
-        tenth = max(1, round(len(ordered) / 10))
+        mean, std, worst, best = self._spread()
         return {
             metrics.ACCURACY: self.accuracy,
-            metrics.CLIENT_MEAN: float(ordered.mean()),
-            metrics.CLIENT_STD: float(ordered.std()),
-            metrics.WORST_DECILE: float(ordered[:tenth].mean()),
-            metrics.BEST_DECILE: float(ordered[-tenth:].mean()),
+            metrics.CLIENT_MEAN: mean,
+            metrics.CLIENT_STD: std,
+            metrics.WORST_DECILE: worst,
+            metrics.BEST_DECILE: best,
             metrics.LOSS: self.loss,
-            metrics.LOSS_CLIENT_MAX: float(self.client_loss.max()),
+            metrics.LOSS_CLIENT_MAX: float(np.nanmax(self.client_loss)),
         }
 
     @property
     def train_summary(self) -> dict[str, float]:
         """The same for an evaluation on the training examples."""
         return {metrics.LOSS_TRAIN: self.loss, metrics.ACCURACY_TRAIN: self.accuracy}
+
+    @property
+    def personal_summary(self) -> dict[str, float]:
+        """The same for an evaluation after clients trained on their own."""
+        mean, std, worst, best = self._spread()
+        return {
+            metrics.PERSONAL: self.accuracy,
+            metrics.PERSONAL_MEAN: mean,
+            metrics.PERSONAL_STD: std,
+            metrics.PERSONAL_WORST_DECILE: worst,
+            metrics.PERSONAL_BEST_DECILE: best,
+            metrics.LOSS_PERSONAL: self.loss,
+        }
+
+    def _spread(self) -> tuple[float, float, float, float]:
+        """Of the clients' accuracies: mean, deviation, means of the worst and the best tenth."""
+        ordered = np.sort(self.client_accuracy[~np.isnan(self.client_accuracy)])  # who is tested
+        tenth = max(1, round(len(ordered) / 10))
+        worst, best = ordered[:tenth].mean(), ordered[-tenth:].mean()
+        return float(ordered.mean()), float(ordered.std()), float(worst), float(best)
 
 
 def score(model: Model, params: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,11 +82,15 @@ def score(model: Model, params: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, T
 def evaluation(scores: Scores, offsets: Indices) -> Evaluation:
     """Results per client by segment sums over the pooled examples."""
     sizes = np.diff(offsets)
-    losses = np.add.reduceat(scores.loss.astype(np.float64), offsets[:-1])
-    hits = np.add.reduceat(scores.correct.astype(np.int64), offsets[:-1])
+    is_tested = sizes > 0
+    starts, counts = offsets[:-1][is_tested], sizes[is_tested]
+    losses = np.add.reduceat(scores.loss.astype(np.float64), starts)
+    hits = np.add.reduceat(scores.correct.astype(np.int64), starts)
+    client_loss, client_accuracy = np.full((2, len(sizes)), np.nan)
+    client_loss[is_tested], client_accuracy[is_tested] = losses / counts, hits / counts
     return Evaluation(
-        loss=float(losses.sum() / sizes.sum()),
-        accuracy=float(hits.sum() / sizes.sum()),
-        client_loss=losses / sizes,
-        client_accuracy=hits / sizes,
+        loss=float(losses.sum() / counts.sum()),
+        accuracy=float(hits.sum() / counts.sum()),
+        client_loss=client_loss,
+        client_accuracy=client_accuracy,
     )

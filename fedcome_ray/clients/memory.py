@@ -2,8 +2,10 @@
 
 import math
 
+import numpy as np
 import torch
 
+from fedcome_ray.clients.batches import rounded_up
 from fedcome_ray.experiments.trial import LocalConfig
 from fedcome_ray.methods import parts
 from fedcome_ray.methods.method import AnyMethod
@@ -21,7 +23,8 @@ def for_blocks(where: torch.device, num_bytes_held: int) -> int:
     """Bytes for blocks on a device that holds so much already: examples and reports."""
     if where.type != "cuda":
         return ON_CPU
-    free = device.memory_for(where) - num_bytes_held - gathered_bytes(where)
+    # Inputs twice: the last of those that were fetched are in use while the next ones are.
+    free = device.memory_for(where) - num_bytes_held - 2 * gathered_bytes(where)
     return max(LEAST, int(USABLE * free))
 
 
@@ -34,13 +37,23 @@ def bytes_per_client(
     model: Model, method: AnyMethod, local: LocalConfig, width: int, size: int
 ) -> int:
     """Of one client with so many examples in a block whose batches have this width."""
-    vectors = 4  # params, update, gradient, a temporary one
-    if method.correct is not parts.uncorrected or local.clip_norm is not None:
-        num_fields = len(method.init_client(torch.zeros(1)))
-        vectors += 1 + 2 * num_fields  # the corrected gradient; states before and after
     drawn = sum(map(math.prod, model.dropout.shapes)) if model.dropout else 0
     per_example = 2 * model.activations + 4 * drawn  # forwards and backwards; masks, random bits
-    num_steps = local.epochs * math.ceil(size / (local.batch_size or size))
+    return bytes_kept(model, method, local, width, size) + 4 * width * per_example
+
+
+def bytes_kept(model: Model, method: AnyMethod, local: LocalConfig, width: int, size: int) -> int:
+    """The same without what single steps need."""
+    vectors = 4  # params, update, gradient, a temporary one
+    vectors += 2 * len(method.init_client(torch.zeros(1)))  # states before and after
+    if method.start is not None:
+        vectors += 1
+    if method.correct is not parts.uncorrected or not local.is_plain:
+        vectors += 1  # the corrected gradient
+    if local.momentum:
+        vectors += 1
+    num_steps = int(local.num_steps(np.array(size)))
+    num_epochs = rounded_up(int(local.num_epochs(np.array(size))))  # the most of its block
     # 64-bit numbers: orders of examples while they are drawn; then rows, labels, weights of steps.
-    indices = 2 * (5 * local.epochs * size + 6 * num_steps * width)
-    return 4 * (vectors * model.dim + width * per_example + indices)
+    indices = 2 * (5 * num_epochs * size + 6 * num_steps * width)
+    return 4 * (vectors * model.dim + indices)

@@ -3,32 +3,33 @@
 import logging
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedcome_ray import methods, models
-from fedcome_ray.clients import memory
+from fedcome_ray.clients import availability, memory
 from fedcome_ray.clients.batches import ClientExamples, blocks, rounded_down
 from fedcome_ray.clients.captured import StaticSteps
 from fedcome_ray.clients.evaluation import CHUNK, Scores, score
 from fedcome_ray.clients.states import ClientStates
 from fedcome_ray.clients.training import Trainer
-from fedcome_ray.datasets.population import Indices, Population, Side, Split
+from fedcome_ray.datasets.population import Indices, Population, Side, Split, form_of
 from fedcome_ray.errors import FedcomeError
-from fedcome_ray.experiments.trial import Trial
-from fedcome_ray.methods.method import Cohort, Report
+from fedcome_ray.experiments.trial import LocalConfig, Trial
+from fedcome_ray.methods.fedavg import FedAvg
+from fedcome_ray.methods.method import Cohort, Nothing, OnlyParams, Report
 from fedcome_ray.numerics.arrays import shared_tensor
 from fedcome_ray.numerics.device import CPU, move, precision, upload, wants_capture
+from fedcome_ray.numerics.geometry import Floats
+from fedcome_ray.numerics.randomness import Stream
 
-CACHE = 4 * 2**20
-"""Bytes of params that clients trained together should have on a CPU: they are read and written
-in every step, so blocks that leave the cache are slower (measured on an MLP of 50,890 params)."""
-
+ResultT = TypeVar("ResultT")
 log = logging.getLogger(__name__)
 
 
@@ -57,14 +58,16 @@ class Shard:
         part: Part = EVERYTHING,
     ) -> None:
         self.trial, self.device = trial, device
-        self.model = models.build(trial.model, population.feature_shape, population.num_classes)
+        self.model = models.build(trial.model, *form_of(population))
         self.method = methods.build(trial.method)
         self.train_examples = _on_device(population.train, part.train, device)
         self.test_examples = _on_device(population.test, part.test, device)
         self.states = ClientStates(self.method.init_client, self.model.dim)
-        self.trainer = Trainer(
-            self.model, self.method, trial.local, self.train_examples, trial.seed
-        )
+        examples, local = self.train_examples, trial.local
+        if self.method.pools:
+            examples = examples.pooled()
+            local = local.for_steps(trial.pooled_steps(population.train.sizes))
+        self.trainer = Trainer(self.model, self.method, local, examples, trial.seed)
         if wants_capture(device):
             self.take_static_steps()
         self.block_memory = block_memory or memory.for_blocks(device, self._held(population))
@@ -72,81 +75,170 @@ class Shard:
 
     def take_static_steps(self) -> None:
         """Train in buffers that stay where they are, from here on; on CUDA, by captured graphs."""
-        steps = StaticSteps(self.model, self.method, self.trial.local, self.train_examples)
-        self.trainer = replace(self.trainer, static_steps=steps)
+        trainer = self.trainer
+        steps = StaticSteps(self.model, self.method, trainer.local, trainer.examples)
+        self.trainer = replace(trainer, static_steps=steps)
 
     def train(self, received: Any, clients: Cohort, round_index: int) -> Report:
         """Local training of these clients: one report with a row for each."""
         self.states.begin(round_index)
         received = move(received, self.device)
         cohort = np.array(clients)
-        sizes = self.train_examples.sizes(cohort)
+        local = self.trainer.local
+        sizes = self.trainer.examples.sizes(cohort)
+        shares = availability.shares(self.trial.availability, self.trial.seed, round_index, cohort)
+        num_steps = availability.steps_taken(shares, local.num_steps(sizes))
         widths = (self.model.dim, 1, 1, 1)
         report = Report(*(torch.empty(len(cohort), width, device=self.device) for width in widths))
-        waiting = deque(blocks(sizes, self.trial.local.batch_size, self.most_clients))
-        while waiting:
-            width, block = waiting.popleft()
-            part = None
-            if len(block) <= self._most_clients.get(width, len(block)):
-                part = self._train_block(cohort[block], width, received, round_index)
-            if part is None:
-                waiting.extendleft((width, half) for half in reversed(np.array_split(block, 2)))
-                continue
+
+        def train(block: Indices, width: int) -> Report:
+            ids = torch.from_numpy(cohort[block])
+            state = move(self.states.of(ids), self.device)
+            state, part = self.trainer.train(
+                cohort[block], num_steps[block], width, received, state, round_index
+            )
+            self.states.propose(ids, move(state, CPU))
+            return part
+
+        for block, part in self._in_blocks(sizes, num_steps, local, train):
+            if np.array_equal(block, np.arange(len(cohort))):
+                return part
             rows = upload(block, self.device)
             for whole, piece in zip(report.fields(), part.fields(), strict=True):
                 whole.index_copy_(0, rows, piece)
         return report
 
-    def _train_block(
-        self, clients: Indices, width: int, received: Any, round_index: int
-    ) -> Report | None:
-        """The report of some clients, None if there was no memory for so many."""
-        ids = torch.from_numpy(clients)
+    def evaluate_personally(self, params: Tensor, clients: Cohort, round_index: int) -> Scores:
+        """Score the test examples of these clients, each with what it makes of the params.
+
+        That is plain local training on its own examples, which leaves no trace: batches and
+        dropout have streams of their own, and nothing is remembered.
+        """
+        assert self.trial.eval_personal_epochs is not None
+        local = self.trial.local.for_epochs(self.trial.eval_personal_epochs)
+        everybody, params = np.array(clients), params.to(self.device)
+        sizes = self.train_examples.sizes(everybody)
+        trainer = Trainer(
+            self.model,
+            methods.build(FedAvg()),
+            local,
+            self.train_examples,
+            self.trial.seed,
+            Stream.PERSONAL_BATCHES,
+            Stream.PERSONAL_DROPOUT,
+        )
+        num_steps = local.num_steps(sizes)
+
+        def tune(block: Indices, width: int) -> list[tuple[Tensor, Tensor]]:
+            own = everybody[block]
+            received = OnlyParams(self._starts(params, own))
+            _, report = trainer.train(
+                own, num_steps[block], width, received, Nothing(), round_index
+            )
+            # One by one, as long as they are: no score depends on the client's company.
+            tuned = report.update.add_(received.params)
+            return list(map(partial(self._score_own, self.test_examples), own.tolist(), tuned))
+
+        scores: dict[int, tuple[Tensor, Tensor]] = {}  # by position
+        for block, found in self._in_blocks(sizes, num_steps, local, tune):
+            scores |= zip(block.tolist(), found, strict=True)
+        losses, hits = zip(*(scores[at] for at in range(len(everybody))), strict=True)
+        return Scores(torch.cat(losses).cpu().numpy(), torch.cat(hits).cpu().numpy())
+
+    def _starts(self, params: Tensor, clients: Indices) -> Tensor:
+        """Where these clients start: `[dim]` for all of them, or a row for each."""
+        if self.method.start is None:
+            return params
+        self.states.accept()
+        state = self.states.of(torch.from_numpy(clients))
+        return self.method.start(params, move(state, self.device)).expand(len(clients), -1)
+
+    def _score_own(
+        self, examples: ClientExamples, client: int, params: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Loss and correctness of a client's examples under params of its own."""
+        params = params.clone()  # a row may begin anywhere
+        rows = examples.order[examples.offsets[client] : examples.offsets[client + 1]]
+        chunks = [score(self.model, params, *examples.at(some)) for some in rows.split(CHUNK)]
+        losses, hits = zip(*chunks, strict=True)
+        return torch.cat(losses), torch.cat(hits)
+
+    def _in_blocks(
+        self,
+        sizes: Indices,
+        num_steps: Indices,
+        local: LocalConfig,
+        work: Callable[[Indices, int], ResultT],
+    ) -> Iterator[tuple[Indices, ResultT]]:
+        """Work on clients a block at a time -> (positions of its clients, result)."""
+        most_clients = partial(self.most_clients, local)
+        waiting = deque(blocks(sizes, num_steps, local, most_clients))
+        while waiting:
+            width, block = waiting.popleft()
+            done = None
+            if len(block) <= self._most_clients.get(width, len(block)):
+                done = self._attempt(work, block, width)
+            if done is None:
+                waiting.extendleft((width, half) for half in reversed(np.array_split(block, 2)))
+            else:
+                yield block, done
+
+    def _attempt(
+        self, work: Callable[[Indices, int], ResultT], block: Indices, width: int
+    ) -> ResultT | None:
+        """The result for some clients, None if there was no memory for so many."""
         try:
-            state = move(self.states.of(ids), self.device)
             with self._precision():
-                state, report = self.trainer.train(clients, width, received, state, round_index)
-            self.states.propose(ids, move(state, CPU))
-            return report
+                return work(block, width)
         except torch.OutOfMemoryError as error:
-            if len(clients) == 1:
+            if len(block) == 1:
                 raise FedcomeError(
                     f"{self.device} has no memory for a single client with batches of {width}: "
                     f"{error}; give a shard more of it, see --gpus-per-shard and --num-shards"
                 ) from None
         # Out of `except`, which keeps the tensors of the failed attempt alive.
-        self._most_clients[width] = half = math.ceil(len(clients) / 2)
+        self._most_clients[width] = half = math.ceil(len(block) / 2)
         words = "%s has no memory for %d clients with batches of %d at once, from here on %d"
-        log.warning(words, self.device, len(clients), width, half)
+        log.warning(words, self.device, len(block), width, half)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         return None
 
-    def most_clients(self, width: int, size: int) -> int:
-        """How many clients with batches of this width and so many examples train together."""
-        if not self.model.is_stacked(self.device):
-            return 1
-        local = self.trial.local
-        own = memory.bytes_per_client(self.model, self.method, local, width, size)
+    def most_clients(self, local: LocalConfig, width: int, size: int) -> int:
+        """How many clients with batches of this width and so many examples make a block."""
+        # One at a time, only one of them is ever in the middle of a step.
+        is_stacked = self.model.is_stacked(self.device)
+        bytes_of = memory.bytes_per_client if is_stacked else memory.bytes_kept
+        own = bytes_of(self.model, self.method, local, width, size)
         limit = min(self.block_memory // own, self._most_clients.get(width, len(self.offsets)))
-        if self.device.type == "cpu":
-            limit = min(limit, CACHE // (4 * self.model.dim))
         # Static steps fill blocks up: to no more than there is memory for.
         is_static = self.trainer.static_steps is not None
         return rounded_down(max(1, limit)) if is_static else max(1, limit)
 
-    def evaluate(self, params: Tensor, chunks: Sequence[int], side: Side = "test") -> Scores:
-        """Score these chunks of the pooled test, or training, examples."""
+    def losses(self, params: Tensor, clients: Cohort) -> Floats:
+        """The mean training loss of each of these clients."""
+        with self._precision():
+            losses = self.trainer.losses(params.to(self.device), np.array(clients))
+        return losses.squeeze(-1).double().numpy(force=True)
+
+    def evaluate(self, params: Tensor, parts: Sequence[int], side: Side = "test") -> Scores:
+        """Score these chunks of the pooled test, or training, examples.
+
+        Where clients have params of their own, `parts` are clients, each scored with its own.
+        """
         examples = self.test_examples if side == "test" else self.train_examples
         params = params.to(self.device)
-        losses, hits = [], []
-        for chunk in chunks:
-            start = chunk * CHUNK - examples.first
+
+        def score_part(part: int) -> tuple[Tensor, Tensor]:
+            if self.method.start is not None:
+                own = self._starts(params, np.array([part]))[0]
+                return self._score_own(examples, part, own)
+            start = part * CHUNK - examples.first
             index = examples.order[start : start + CHUNK]
-            with self._precision():
-                loss, correct = score(self.model, params, examples.x[index], examples.y[index])
-            losses.append(loss)
-            hits.append(correct)
+            return score(self.model, params, *examples.at(index))
+
+        with self._precision():
+            losses, hits = zip(*map(score_part, parts), strict=True)
         return Scores(torch.cat(losses).cpu().numpy(), torch.cat(hits).cpu().numpy())
 
     @property
@@ -169,15 +261,20 @@ class Shard:
 
 def _on_device(split: Split, part: slice, device: torch.device) -> ClientExamples:
     """The examples; on a CPU all of them, where they are, on a GPU those that the shard needs."""
+    x, y, scale = split.examples
+    factors = None
+    if scale is not None:
+        factors = shared_tensor(scale.factor).to(device), shared_tensor(scale.shift).to(device)
     if device.type == "cpu":
-        x, y = shared_tensor(split.examples.x), shared_tensor(split.examples.y)
-        return ClientExamples(x, y, shared_tensor(split.order), split.offsets)
+        order = shared_tensor(split.order)
+        return ClientExamples(shared_tensor(x), shared_tensor(y), order, split.offsets, 0, factors)
     rows = split.order[part]
     first = part.indices(len(split.order))[0]
     return ClientExamples(
-        torch.from_numpy(split.examples.x[rows]).to(device),
-        torch.from_numpy(split.examples.y[rows]).to(device),
+        torch.from_numpy(x[rows]).to(device),
+        torch.from_numpy(y[rows]).to(device),
         torch.arange(len(rows), device=device),
         split.offsets - first,
         first,
+        factors,
     )

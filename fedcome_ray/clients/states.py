@@ -28,22 +28,21 @@ class ClientStates:
     def begin(self, round_index: int) -> None:
         """Accept the proposals of an earlier round; drop those of an abandoned attempt at this."""
         if self._round < round_index:
-            self._accept()
+            self.accept()
         self._proposed = []
         self._round = round_index
 
     def of(self, clients: Tensor) -> Any:
-        """The states of a block of clients, `[clients, dim]` for each field."""
-        if not self._fields:
-            return self._fresh
-        known = torch.tensor([client in self._rows for client in clients.tolist()])
-        rows = torch.tensor([self._rows.get(client, 0) for client in clients.tolist()])
-        fields = []
-        for fresh, field in zip(self._fresh, self._fields, strict=True):
-            block = fresh.expand(len(clients), -1).clone()
-            block[known] = field[rows[known]]
-            fields.append(block)
-        return type(self._fresh)(*fields)
+        """The states of a block of clients, `[clients, dim]` for each field: not to be kept."""
+        known = [self._rows[client] for client in clients.tolist() if client in self._rows]
+        if len(known) == len(clients):
+            return type(self._fresh)(*(rows_of(field, known) for field in self._fields))
+        blocks = [fresh.repeat(len(clients), 1) for fresh in self._fresh]
+        if known:
+            places = [at for at, client in enumerate(clients.tolist()) if client in self._rows]
+            for block, field in zip(blocks, self._fields, strict=True):
+                block[places] = field[known]
+        return type(self._fresh)(*blocks)
 
     def propose(self, clients: Tensor, state: Any) -> None:
         """Remember these states, valid from the next round on."""
@@ -55,7 +54,7 @@ class ClientStates:
 
         For a checkpoint between two rounds, so what the last round proposed is valid.
         """
-        self._accept()
+        self.accept()
         clients = sorted(self._rows)
         rows = [self._rows[client] for client in clients]
         names = self._fresh._fields
@@ -69,7 +68,8 @@ class ClientStates:
             fields = [torch.tensor(states[name]) for name in self._fresh._fields]
             self._write(torch.tensor(states["ids"]), fields)
 
-    def _accept(self) -> None:
+    def accept(self) -> None:
+        """Make what the last round proposed valid: all of its clients have reported."""
         proposed, self._proposed = self._proposed, []
         for clients, state in proposed:
             self._write(clients, state)
@@ -79,10 +79,20 @@ class ClientStates:
         for client in newcomers:
             self._rows[client] = len(self._rows)
         rows = torch.tensor([self._rows[client] for client in clients.tolist()], dtype=torch.int64)
+        if torch.equal(rows, torch.arange(len(self._rows))):  # everybody, so nothing is left of old
+            self._fields = list(state)
+            return
         for number, values in enumerate(state):
             field = self._fields[number]
             if len(field) < len(self._rows):
                 grown = field.new_empty((max(len(self._rows), 2 * len(field)), field.shape[1]))
                 grown[: len(field)] = field
                 self._fields[number] = field = grown
-            field[rows] = values
+            field.index_copy_(0, rows, values)
+
+
+def rows_of(field: Tensor, rows: list[int]) -> Tensor:
+    """These rows, where they are if they stand side by side."""
+    if rows == list(range(rows[0], rows[0] + len(rows))):
+        return field[rows[0] : rows[0] + len(rows)]
+    return field[rows]

@@ -14,15 +14,16 @@ Names are dotted (`local.lr`). The axis `case` has values that are several setti
 Later wins: defaults, `base`, the profile's `set`, axes, `--overlay`, `--set` and `--axis`.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import yaml
 from pydantic import Field, ValidationError
 
 from fedcome_ray.errors import ConfigError, GridError, did_you_mean
+from fedcome_ray.experiments import yaml_text
 from fedcome_ray.experiments.settings import (
     Draft,
     Origins,
@@ -32,12 +33,17 @@ from fedcome_ray.experiments.settings import (
     is_choice,
 )
 from fedcome_ray.experiments.trial import Trial, explain, parse_trial
+from fedcome_ray.experiments.yaml_text import NotYamlError
 from fedcome_ray.hyperparameters import Hyperparameters
 
 Axes = dict[str, Annotated[list[Any], Field(min_length=1)]]
 PROFILES = ("quick", "laptop", "mini", "paper")
 """Of every grid of ours, from the smallest to the largest."""
 DEFAULT_PROFILE = "quick"
+MAX_BYTES = 2_000_000
+"""Of a file of YAML."""
+MAX_TRIALS = 20_000
+"""Of a launch: more are a slip, and would take long to be written down."""
 NO_PROFILE = "none"
 """What a grid without profiles is run under."""
 
@@ -113,10 +119,14 @@ def find(name_or_path: str) -> Path:
 def read_yaml(path: Path, option: str) -> Any:
     """The content of a file that an option of the command line names."""
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        if path.exists() and not path.is_file():  # it might have no end
+            raise GridError(f"{option}: cannot read `{path}`: not a file")
+        if path.exists() and path.stat().st_size > MAX_BYTES:
+            raise GridError(f"{option}: `{path}` has more than {MAX_BYTES:,} bytes")
+        return yaml_text.read(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise GridError(f"{option}: cannot read `{path}`: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (NotYamlError, UnicodeDecodeError) as error:
         raise GridError(f"{option}: {path.name} is not valid YAML: {error}") from None
 
 
@@ -169,6 +179,8 @@ def sweep_traced(
 ) -> list[tuple[Trial, Origins]]:
     """The trials of `sweep`, each with where its settings come from."""
     given = list(overrides)
+    chosen = _axes_of(grid, profile_name(grid, profile), [*given, *dict.fromkeys(axes).items()])
+    _check_number([*axes.values(), *chosen.values()])
     trials: dict[str, tuple[Trial, Origins]] = {}
     for values in product(*axes.values()):
         point = list(zip(axes, values, strict=True))
@@ -199,9 +211,8 @@ class Point(NamedTuple):
 def points(grid: Grid, profile: str, overrides: Sequence[Setting]) -> list[Point]:
     """All points of the grid; an axis that is overridden has one value."""
     chosen = grid.profiles.get(profile, Profile())
-    replaced = {**chosen.axes, **{name: [value] for name, value in overrides}}
-    axes = {name: replaced.get(name, values) for name, values in grid.axes.items()}
-    axes |= {name: values for name, values in chosen.axes.items() if name not in axes}
+    axes = _axes_of(grid, profile, overrides)
+    _check_number(axes.values())
     found = []
     for values in product(*axes.values()):
         draft = Draft(defaults())
@@ -211,6 +222,21 @@ def points(grid: Grid, profile: str, overrides: Sequence[Setting]) -> list[Point
         draft.assign(coordinates, "axes")
         found.append(Point(draft, coordinates))
     return found
+
+
+def _axes_of(grid: Grid, profile: str, overrides: Sequence[Setting]) -> Axes:
+    chosen = grid.profiles.get(profile, Profile())
+    replaced = {**chosen.axes, **{name: [value] for name, value in overrides}}
+    axes = {name: replaced.get(name, values) for name, values in grid.axes.items()}
+    return axes | {name: values for name, values in chosen.axes.items() if name not in axes}
+
+
+def _check_number(axes: Iterable[Sequence[Any]]) -> None:
+    """Refuse more trials than anybody means, before they are written down."""
+    number = math.prod(map(len, axes))
+    if number > MAX_TRIALS:
+        shown = f"{number:,}" if number < 10**15 else f"about 10^{int(math.log10(number))}"
+        raise GridError(f"axes: their product is {shown} trials; at most {MAX_TRIALS:,} are run")
 
 
 def select(points: list[Point], overrides: Sequence[Setting]) -> list[Point]:
@@ -251,7 +277,7 @@ def validate(drafts: Iterable[Draft]) -> list[tuple[Trial, Origins]]:
         except ConfigError as error:
             raise GridError(f"trial {number} of the grid:\n{error}") from None
         if trial.init_digest is not None:
-            raise GridError("init_digest: only `fedcome_ray.run --init-model` starts from a file")
+            raise GridError("init_digest: give the file itself, as --init-model")
         trials.setdefault(trial.key, (trial, draft.origins))
     return list(trials.values())
 

@@ -2,21 +2,22 @@
 
     - when: {data.dataset: digits, method.name: fedprox}
       set: {method.mu: 0.01}
-      evidence: {accuracy: 0.931, seeds: 1, trials: [3f2a...]}
+      evidence: {metric: accuracy/tail, validation: 0.1, seeds: [0, 1], mean: 0.931, ...}
 
-A rule applies to every trial whose settings are those of `when`. The evidence names the trials by
-their keys, which are tags of their runs in MLflow.
+A rule applies to every trial whose settings are those of `when`. The evidence says on what they
+were selected, and names the trials by their keys, which are tags of their runs in MLflow.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
+from fedcome_ray import metrics
 from fedcome_ray.errors import GridError
 from fedcome_ray.experiments.grid import read_yaml
 from fedcome_ray.experiments.settings import Settings, assign, flatten
@@ -64,23 +65,42 @@ class Overlay:
             raise GridError(f"--overlay: no trial of the grid is one of {cases}")
 
 
-def best(trials: Sequence[Trial], accuracy: Mapping[str, float]) -> list[Rule]:
+def held_out(trials: Iterable[Trial], share: float) -> list[Trial]:
+    """The trials, each once, with validation examples; those that have some keep their share."""
+    found = {}
+    for trial in trials:
+        if trial.data.validation is None:
+            data = trial.data.model_copy(update={"validation": share})
+            trial = trial.model_copy(update={"data": data})
+        found[trial.key] = trial
+    return list(found.values())
+
+
+def best(trials: Sequence[Trial], accuracy: Mapping[str, float], commit: str) -> list[Rule]:
     """For each dataset and method, its settings with the best mean accuracy over all trials.
 
-    `accuracy` is by trial key. Settings under which some trials failed are not better by that: the
-    most finished trials win, then the mean. A method that was run in only one way needs no rule.
+    `accuracy` is the tail's, by trial key. Only trials that held examples out are looked at: what
+    the test examples say is not for choosing. Settings under which some trials failed are not
+    better by that: the most finished trials win, then the mean. A method that was run in only one
+    way needs no rule.
     """
     groups: dict[tuple[Any, Any], list[tuple[Settings, str]]] = {}
     for trial in trials:
+        if trial.data.validation is None:
+            continue
         own = flatten(trial.model_dump(mode="json"))
         group = groups.setdefault((own["data.dataset"], own["method.name"]), [])
         group.append((own, trial.key))
-    rules = (_best_of(group, accuracy, *kind) for kind, group in groups.items())
+    rules = (_best_of(group, accuracy, commit, *kind) for kind, group in groups.items())
     return [rule for rule in rules if rule is not None]
 
 
 def _best_of(
-    group: list[tuple[Settings, str]], accuracy: Mapping[str, float], dataset: str, method: str
+    group: list[tuple[Settings, str]],
+    accuracy: Mapping[str, float],
+    commit: str,
+    dataset: str,
+    method: str,
 ) -> Rule | None:
     varying = [
         name
@@ -100,14 +120,22 @@ def _best_of(
         return len(keys), mean(accuracy[key] for key in keys)
 
     winner = max(candidates, key=score)
+    by_seed: dict[int, list[float]] = {}
+    for own, key in candidates[winner]:
+        by_seed.setdefault(own["seed"], []).append(accuracy[key])
+    means = [mean(values) for values in by_seed.values()]
     return Rule(
         when={"data.dataset": dataset, "method.name": method},
         set=json.loads(winner),
         evidence={
-            "accuracy": round(score(winner)[1], 6),
-            "seeds": len({own["seed"] for own, _ in candidates[winner]}),
+            "metric": metrics.ACCURACY_TAIL,
+            "validation": group[0][0]["data.validation"],
+            "seeds": sorted(by_seed),
+            "mean": round(score(winner)[1], 6),
+            "spread": round(stdev(means), 6) if len(means) > 1 else None,
             "candidates": len(candidates),
             "trials": [key for _, key in candidates[winner]],
+            "commit": commit,
         },
     )
 
@@ -115,4 +143,8 @@ def _best_of(
 def text(rules: Sequence[Rule], origin: str) -> str:
     """An overlay file that says where it comes from."""
     content = yaml.safe_dump([rule.model_dump() for rule in rules], sort_keys=False)
-    return f"# Best settings, by test accuracy of the last round: {origin}\n{content}"
+    return (
+        f"# Best settings: {origin}\n"
+        f"# Selected by accuracy on held-out training examples (`validation`: their share), last\n"
+        f"# tenth of the rounds, mean and spread over seeds. Test examples took no part.\n{content}"
+    )

@@ -1,13 +1,13 @@
 """The reference of all settings, written from their types: names, values, defaults, meanings."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pydantic.fields import FieldInfo
 
 from fedcome_ray.experiments.choices import CHOICES, description, first_sentence
 from fedcome_ray.experiments.settings import written
-from fedcome_ray.experiments.trial import LocalConfig, Trial
+from fedcome_ray.experiments.trial import PLUGINS, Availability, LocalConfig, StopConfig, Trial
 from fedcome_ray.hyperparameters import Hyperparameters, words
 
 HEAD = """\
@@ -23,24 +23,34 @@ python -m fedcome_ray.run --set method.name=fedcome --show
 
 Choosing a `name` or a `dataset` gives the defaults of what is chosen; its settings are listed under
 its name. This page is written by `python -m fedcome_ray.settings`; with `--plugin FILE` that lists
-your own method too.
+your own too.
 """
 
 TITLES = {
+    "local": "Local training",
+    "availability": "Availability",
+    "stop": "Early stopping",
     "data": "Datasets",
     "data.partition": "Partitions",
     "model": "Models",
     "method": "Methods",
     "sampler": "Samplers",
 }
-FILLED_IN = frozenset({"init_digest", "plugin", "sha256"})
+GROUPS: Mapping[str, type[Hyperparameters]] = {
+    "local": LocalConfig,
+    "availability": Availability,
+    "stop": StopConfig,
+}
+"""Settings that are written together, and have nothing to choose."""
+FILLED_IN = frozenset({"init_digest", "sha256", *PLUGINS})
 """Settings that are found out, and not given."""
 
 
 def markdown() -> str:
     """The whole page."""
-    parts = [HEAD, "## Trial\n", *_table(Trial, ""), "## Local training\n"]
-    parts += _table(LocalConfig, "local.")
+    parts = [HEAD, "## Trial\n", *_table(Trial, "")]
+    for name, record in GROUPS.items():
+        parts += [f"## {TITLES[name]}\n", *_table(record, f"{name}.")]
     for name, registry in CHOICES.items():
         parts.append(f"## {TITLES[name]}\n\nChosen by `{name}.{registry.chosen_by}`.\n")
         for choice, entry in registry.items():
@@ -68,7 +78,7 @@ def _rows(record: type[Hyperparameters], prefix: str) -> Iterator[str]:
     properties = record.model_json_schema()["properties"]
     for name, field in record.model_fields.items():
         full = f"{prefix}{name}"
-        if full == "local" or name in FILLED_IN or _chooses(prefix, name):
+        if full in GROUPS or name in FILLED_IN or _chooses(prefix, name):
             continue
         values = _choice(full) or words(properties[name])
         yield f"| `{full}` | {values} | {_default(field)} | {description(record, name)} |"

@@ -11,8 +11,8 @@ from typing import Any, get_args
 from fedcome_ray.experiments.choices import CHOICES, description
 from fedcome_ray.experiments.grid import Grid, Measure, Profile
 from fedcome_ray.experiments.overlay import TUNED
-from fedcome_ray.experiments.reference import FILLED_IN, about
-from fedcome_ray.experiments.trial import LocalConfig, Trial
+from fedcome_ray.experiments.reference import FILLED_IN, GROUPS, about
+from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.hyperparameters import Hyperparameters
 from fedcome_ray.registry import Registry
 
@@ -43,7 +43,7 @@ def grid_schema(value_range: type[Hyperparameters]) -> Schema:
             "settings": _closed(settings),
             "axes": _closed(axes),
             "profile": _closed(_described(profile, Profile)),
-            "local": _closed(_fields(LocalConfig)),
+            **{name: _closed(_fields(record)) for name, record in GROUPS.items()},
             **{name: _thing(name, registry) for name, registry in CHOICES.items()},
         },
     }
@@ -52,7 +52,8 @@ def grid_schema(value_range: type[Hyperparameters]) -> Schema:
 def _settings() -> Iterator[tuple[str, Schema]]:
     """Every setting of a trial, those that hold others too, by dotted name."""
     yield from _fields(Trial).items()
-    yield from _dotted("local", _fields(LocalConfig))
+    for name, record in GROUPS.items():
+        yield from _dotted(name, _fields(record))
     for name, registry in CHOICES.items():
         yield f"{name}.{registry.chosen_by}", {"anyOf": [_name(choice) for choice in registry]}
         alternatives: defaultdict[str, list[Schema]] = defaultdict(list)
@@ -100,7 +101,9 @@ def _fields(record: type[Hyperparameters], name: str = "") -> dict[str, Schema]:
     found = {}
     for field, schema in properties.items():
         full = f"{prefix}{field}"
-        if full == "local" or full in CHOICES:
+        if full == "stop":
+            found[field] = {"anyOf": [_reference(full), {"type": "null"}]}
+        elif full in GROUPS or full in CHOICES:
             found[field] = _reference(full)
         elif field not in FILLED_IN:
             plain = {key: value for key, value in schema.items() if key != "title"}

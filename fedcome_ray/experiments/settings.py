@@ -7,6 +7,8 @@ from typing import Any
 import yaml
 
 from fedcome_ray.errors import ConfigError
+from fedcome_ray.experiments import yaml_text
+from fedcome_ray.experiments.yaml_text import NotYamlError
 
 Settings = dict[str, Any]
 Setting = tuple[str, Any]  # a dotted name and a value
@@ -33,7 +35,9 @@ def assign(settings: Settings, values: Iterable[Setting]) -> None:
         *path, last = name.split(".")
         place = settings
         for part in path:
-            place = place.setdefault(part, {})
+            if place.get(part) is None:  # also a record that is unset, like `stop`
+                place[part] = {}
+            place = place[part]
             if not isinstance(place, dict):
                 raise ConfigError(f"{name}: `{part}` has no settings of its own, it is `{place}`")
         if is_choice(name) and place.get(last) != value:
@@ -84,9 +88,9 @@ def parse_overrides(texts: Iterable[str]) -> list[Setting]:
     for text in texts:
         name, value = _split("--set", "value", text)
         try:
-            overrides.append((name, yaml.safe_load(value)))
-        except yaml.YAMLError:
-            raise ConfigError(f"--set {name}: `{value}` is not a YAML value") from None
+            overrides.append((name, yaml_text.read(value)))
+        except NotYamlError as error:
+            raise ConfigError(f"--set {name}: `{value}` is not a YAML value: {error}") from None
     return overrides
 
 
@@ -109,9 +113,9 @@ def _parse_values(name: str, text: str) -> list[Any]:
     if not values or values.startswith(",") or values.endswith(","):
         raise ConfigError(f"--axis {name}: expected values with commas between, got `{text}`")
     try:
-        return list(yaml.safe_load(f"[{values}]"))
-    except yaml.YAMLError:
-        raise ConfigError(f"--axis {name}: `{text}` are not YAML values") from None
+        return list(yaml_text.read(f"[{values}]"))
+    except NotYamlError as error:
+        raise ConfigError(f"--axis {name}: `{text}` are not YAML values: {error}") from None
 
 
 def _split(option: str, form: str, text: str) -> tuple[str, str]:

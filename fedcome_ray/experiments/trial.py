@@ -6,12 +6,16 @@ shards, CPUs and folders are not here, so the same trial has the same key everyw
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     Field,
@@ -23,14 +27,18 @@ from pydantic import (
     model_validator,
 )
 
-from fedcome_ray import datasets
+from fedcome_ray import datasets, metrics
 from fedcome_ray.datasets import DataConfig, Digits
-from fedcome_ray.errors import ConfigError, UserError
+from fedcome_ray.datasets.population import Indices
+from fedcome_ray.errors import ConfigError, UserError, cut, did_you_mean
+from fedcome_ray.experiments.choices import CHOICES
 from fedcome_ray.hyperparameters import UNKNOWN, Hyperparameters, name_of
-from fedcome_ray.methods import MethodConfig, digest_of
+from fedcome_ray.methods import REFERENCES, MethodConfig
+from fedcome_ray.methods.centralised import Centralised
 from fedcome_ray.methods.fedavg import FedAvg
 from fedcome_ray.models import MLP, ModelConfig
 from fedcome_ray.numerics.device import Precision
+from fedcome_ray.registry import Code
 from fedcome_ray.samplers import RandomSampler, SamplerConfig
 
 
@@ -47,6 +55,16 @@ def _full_means_none(value: object) -> object:
     return None if value == "full" else value
 
 
+PLUGINS = {
+    "plugin": "method",
+    "model_plugin": "model",
+    "sampler_plugin": "sampler",
+    "data_plugin": "data",
+}
+"""Fields of a trial with the digests of code, and the settings whose things are written in it."""
+MOST_COMPLAINTS = 10
+"""About one set of settings; more are only counted."""
+
 BatchSize = PositiveInt | Literal["full"] | None  # as it may be written
 
 
@@ -57,19 +75,114 @@ class LocalConfig(Hyperparameters):
     """Learning rate of the first round."""
     lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.998
     """Factor of the learning rate per round; the first round is undecayed."""
-    epochs: PositiveInt = 1
-    """Passes over a client's examples in a round."""
+    epochs: PositiveInt | None = 1
+    """Passes over a client's examples in a round; `null` with `steps`."""
+    steps: PositiveInt | None = None
+    """Steps of every client in a round, instead of `epochs`: as many passes as they need."""
     batch_size: Annotated[PositiveInt | None, BeforeValidator(_full_means_none, BatchSize)] = 50
     """Examples of a step; `null` or `full`: all that the client has."""
     weight_decay: NonNegativeFloat = 1e-3
     """Each step shrinks the params by this share of the learning rate."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Of the steps of a round, as `torch.optim.SGD` has it, weight decay included."""
     clip_norm: PositiveFloat | None = None
     """The longest that a gradient may be; unset, as long as it is."""
     precision: Precision = "float32"
     """Of matrix products on a GPU."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _steps_alone_will_do(cls, settings: Any) -> Any:
+        """Whoever writes down `steps` need not take the default of `epochs` back."""
+        if isinstance(settings, dict) and settings.get("steps") is not None:
+            return {"epochs": None, **settings}
+        return settings
+
+    @model_validator(mode="after")
+    def _check_length(self) -> Self:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError(
+                f"give one of `epochs` and `steps`, and `null` for the other "
+                f"(got {self.epochs} and {self.steps})"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_decay(self) -> Self:
+        if self.lr * self.weight_decay > 1e30:
+            raise ValueError(
+                f"`lr` times `weight_decay` must fit into float32, so be at most 1e30, got "
+                f"`{self.lr}` and `{self.weight_decay}`"
+            )
+        return self
+
+    def for_epochs(self, epochs: int) -> Self:
+        """The same training for so many epochs."""
+        return self.model_copy(update={"epochs": epochs, "steps": None})
+
+    def for_steps(self, steps: int) -> Self:
+        """The same training for so many steps."""
+        return self.model_copy(update={"epochs": None, "steps": steps})
+
     def lr_at(self, round_index: int) -> float:
         return self.lr * self.lr_decay**round_index
+
+    def batches_per_epoch(self, sizes: Indices) -> Indices:
+        """Of clients with so many examples."""
+        return -(-sizes // (self.batch_size or sizes))
+
+    def num_steps(self, sizes: Indices) -> Indices:
+        """The local steps of clients with so many examples."""
+        if self.steps is not None:
+            return np.full_like(sizes, self.steps)
+        assert self.epochs is not None
+        return self.epochs * self.batches_per_epoch(sizes)
+
+    def num_epochs(self, sizes: Indices) -> Indices:
+        """The passes over their examples that they begin."""
+        return -(-self.num_steps(sizes) // self.batches_per_epoch(sizes))
+
+    def num_seen(self, sizes: Indices) -> NDArray[np.float64]:
+        """The examples that they see in a round, on average, those seen twice counted twice."""
+        seen: NDArray[np.float64] = self.num_steps(sizes) / self.batches_per_epoch(sizes) * sizes
+        return seen
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a step follows the gradient as it is."""
+        return self.clip_norm is None and self.momentum == 0
+
+
+class Availability(Hyperparameters):
+    """Clients that fail: drawn for every round, and for each client of the cohort on its own."""
+
+    rate: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Chance that a client that was sampled is there; the others drop out of the cohort."""
+    straggler_rate: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Chance that a client takes only a part of its local steps."""
+    least_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """The least part that stragglers take; it is uniform between this and 1, one step at least."""
+
+
+def _watched_metric(name: str) -> str:
+    if name not in metrics.WATCHED:
+        raise ValueError(f"no such metric of an evaluation; {did_you_mean(name, metrics.WATCHED)}")
+    return name
+
+
+class StopConfig(Hyperparameters):
+    """When a trial ends before its last round: once evaluations bring nothing new."""
+
+    metric: Annotated[str, AfterValidator(_watched_metric)] = metrics.ACCURACY
+    """What is watched: accuracies for more, losses and the spread of clients for less."""
+    patience: PositiveInt = 10
+    """Evaluations in a row without a new best, after which the trial ends."""
+
+    def is_reached(self, values: Sequence[float]) -> bool:
+        """By the values of all evaluations, that of the initial model first; NaN is never best."""
+        sign = 1.0 if metrics.WATCHED[self.metric] else -1.0
+        ranked = [-math.inf if math.isnan(value) else sign * value for value in values]
+        return len(ranked) - 1 - ranked.index(max(ranked)) >= self.patience
 
 
 class Trial(Hyperparameters):
@@ -91,6 +204,8 @@ class Trial(Hyperparameters):
     """Share of the population in each cohort; with `cohort_size` also unset, everybody."""
     cohort_size: PositiveInt | None = None
     """Clients in each cohort; instead of `participation`."""
+    availability: Availability = Field(default_factory=Availability)
+    """Who of the cohort is there, and gets through."""
     rounds: PositiveInt = 100
     """How many rounds are run."""
     seed: NonNegativeInt = 0
@@ -99,15 +214,27 @@ class Trial(Hyperparameters):
     """Rounds between evaluations; the initial model and the last round are always evaluated."""
     eval_train_every: PositiveInt | None = None
     """Rounds between evaluations on the clients' training examples; unset, there are none."""
+    eval_personal_epochs: PositiveInt | None = None
+    """Epochs that clients train the params on their own examples for a second test; unset, none."""
+    stop: StopConfig | None = None
+    """Ends the trial early; unset, all rounds are run."""
     init_digest: str | None = None
     """SHA-256 of the params that training starts from, where they do not come from the seed."""
     plugin: str | None = None
     """SHA-256 of the code of a method that is a plugin, filled in when the settings are read."""
+    model_plugin: str | None = None
+    """The same of a model."""
+    sampler_plugin: str | None = None
+    """The same of a sampler."""
+    data_plugin: str | None = None
+    """The same of a dataset."""
 
     @model_validator(mode="after")
-    def _identify_plugin(self) -> Self:
-        if self.plugin is None:
-            object.__setattr__(self, "plugin", digest_of(self.method))  # the record is frozen
+    def _identify_plugins(self) -> Self:
+        for field, setting in PLUGINS.items():
+            if getattr(self, field) is None:
+                digest = CHOICES[setting].digest_of(getattr(self, setting))
+                object.__setattr__(self, field, digest)  # the record is frozen
         return self
 
     @model_validator(mode="after")
@@ -122,6 +249,25 @@ class Trial(Hyperparameters):
             self.cohort_size_of(num_clients)
         return self
 
+    @model_validator(mode="after")
+    def _check_reference(self) -> Self:
+        name = name_of(self.method)
+        if name not in REFERENCES:
+            return self
+        if not isinstance(self.sampler, RandomSampler):
+            raise ValueError(
+                f"method `{name}` sends nothing that a sampler could learn from, so `sampler.name` "
+                f"must be `random`, got `{name_of(self.sampler)}`"
+            )
+        if isinstance(self.method, Centralised) and self.local.batch_size is None:
+            raise ValueError(
+                f"method `{name}` needs a number as `local.batch_size`, got `full`: "
+                f"all that a client has would be everything"
+            )
+        if isinstance(self.method, Centralised) and self.availability != Availability():
+            raise ValueError(f"method `{name}` has no clients that fail: leave `availability` out")
+        return self
+
     def cohort_size_of(self, num_clients: int) -> int:
         """The number of clients in each cohort of a population of `num_clients`."""
         if self.cohort_size is None:
@@ -133,6 +279,15 @@ class Trial(Hyperparameters):
             )
         return self.cohort_size
 
+    def pooled_steps(self, sizes: Indices) -> int:
+        """Steps of a round on everybody's examples at once, for clients of these sizes.
+
+        They see as many examples as a cohort sees on average.
+        """
+        seen = self.cohort_size_of(len(sizes)) * self.local.num_seen(sizes).mean()
+        total = sizes.sum()
+        return max(1, round(float(seen / total * self.local.batches_per_epoch(total))))
+
     def is_evaluated(self, number: int) -> bool:
         """Whether the clients' tests follow when this many rounds are done."""
         return number % self.eval_every == 0 or number == self.rounds
@@ -140,21 +295,29 @@ class Trial(Hyperparameters):
     def is_train_evaluated(self, number: int) -> bool:
         return self.eval_train_every is not None and number % self.eval_train_every == 0
 
+    def is_personally_evaluated(self, number: int) -> bool:
+        return self.eval_personal_epochs is not None and self.is_evaluated(number)
+
+    @property
+    def stops_by_test(self) -> bool:
+        """Whether its length is chosen by the examples that its results are reported on."""
+        return self.stop is not None and self.data.validation is None
+
     @property
     def key(self) -> str:
         """The identity of the trial: the same settings have the same key on every machine.
 
-        The code of a plugin and the contents of a dataset are settings too: others are another
+        The code of plugins and the contents of a dataset are settings too: others are another
         trial. Where there is nothing of the kind, the key does not depend on that.
         """
         settings = self.model_dump(mode="json")
-        for record, fields in (
-            (settings, ["plugin"]),
-            (settings["data"], ["sha256", "validation"]),
-        ):
-            for field in fields:
-                if record.get(field) is None:
-                    record.pop(field, None)
+        for name, default in YOUNGER.items():
+            owner, _, field = name.rpartition(".")
+            record = settings[owner] if owner else settings
+            if record.get(field) == default:
+                record.pop(field, None)
+        if not settings["availability"]:
+            del settings["availability"]
         text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -176,14 +339,20 @@ class Trial(Hyperparameters):
         data = _unusual(self.data, but={"dataset", "partition", "sha256", "seed"})
         if (seed := _unusual(self.data).get("seed")) is not None:
             data["data.seed"] = seed
-        plain = {"rounds", "eval_every", "eval_train_every", "init_digest", "plugin"}
+        plain = {"rounds", "eval_every", "eval_train_every", "eval_personal_epochs"}
+        plain |= {"init_digest", *PLUGINS}
+        stop = self.stop
         return {
             **_other_choice(self.data, "partition"),
             **data,
             **_other_choice(self, "model"),
             **_unusual(self.model),
             **_unusual(self.local),
+            **{
+                f"availability.{name}": value for name, value in _unusual(self.availability).items()
+            },
             **_unusual(self, but=set(Trial.model_fields) - plain),
+            **({} if stop is None else {"stop": f"{stop.metric}:{stop.patience}"}),
         }
 
     @property
@@ -198,6 +367,21 @@ class Trial(Hyperparameters):
         return f"{re.sub(r'[^A-Za-z0-9._-]', '_', self.short_name)}-{self.key}"
 
 
+YOUNGER: Mapping[str, Any] = {
+    **dict.fromkeys(PLUGINS),
+    "data.sha256": None,
+    "data.validation": None,
+    "local.steps": None,
+    "local.momentum": 0.0,
+    "availability.rate": 1.0,
+    "availability.straggler_rate": 0.0,
+    "availability.least_share": 0.0,
+    "eval_personal_epochs": None,
+    "stop": None,
+}
+"""Settings that older results do without, and what they stand for there: so they change no key."""
+
+
 def named(trial: Trial, others: Mapping[str, str]) -> str:
     return "-".join([trial.short_name, *(f"{name}={value}" for name, value in others.items())])
 
@@ -209,7 +393,7 @@ def names_among(trials: Iterable[Trial]) -> dict[str, str]:
     shared = set.intersection(*others.values()) if others else set()
 
     def is_telling(name: str, value: str) -> bool:
-        return (name, value) not in shared and name != "plugin"  # of a method there is one
+        return (name, value) not in shared and name not in PLUGINS  # of a thing there is one
 
     return {
         key: named(trial, {n: v for n, v in trial.other_settings.items() if is_telling(n, v)})
@@ -229,10 +413,20 @@ def identified(trials: Iterable[Trial], data_dir: Path | None) -> list[Trial]:
     return found
 
 
-def check_plugin(trial: Trial) -> None:
+def check_plugins(trial: Trial) -> None:
     """Refuse to run a trial with other code than it was written for."""
-    if digest_of(trial.method) != trial.plugin:
-        raise UserError("the code of its plugin is not that with which the trial was written down")
+    for field, setting in PLUGINS.items():
+        if CHOICES[setting].digest_of(getattr(trial, setting)) != getattr(trial, field):
+            raise UserError(
+                f"the code of its {CHOICES[setting].kind}, a plugin, is not that with which the "
+                f"trial was written down"
+            )
+
+
+def code_of(trial: Trial) -> list[Code]:
+    """What the plugins that a trial needs are written in, each once."""
+    entries = [CHOICES[name].of(getattr(trial, name)) for name in PLUGINS.values()]
+    return list({code.digest: code for entry in entries if (code := entry.code)}.values())
 
 
 def label(settings: Hyperparameters) -> str:
@@ -285,7 +479,11 @@ def parse_trial(settings: dict[str, Any]) -> Trial:
 
 def explain(error: ValidationError, record: type[BaseModel] = Trial) -> str:
     """Pydantic's complaints, one line each: field, value, what is allowed."""
-    return "\n".join(_complaint(item, record) for item in error.errors(include_url=False))
+    items = error.errors(include_url=False)
+    lines = [_complaint(item, record) for item in items[:MOST_COMPLAINTS]]
+    if len(items) > MOST_COMPLAINTS:
+        lines.append(f"and {len(items) - MOST_COMPLAINTS:,} more")
+    return "\n".join(lines)
 
 
 def _complaint(item: Any, record: type[BaseModel]) -> str:
@@ -295,6 +493,6 @@ def _complaint(item: Any, record: type[BaseModel]) -> str:
         return f"{field}: {item['msg']}"
     message = str(item["msg"]).removeprefix("Value error, ")
     value = item["input"]
-    is_shown = isinstance(value, dict) or f"`{value}`" in message or ", got `" in message
-    shown = "" if is_shown else f", got `{value}`"
-    return f"{field}: {message[0].lower()}{message[1:]}{shown}"
+    is_shown = isinstance(value, dict) or ", got `" in message or f"`{value}`" in message
+    shown = "" if is_shown else f", got `{cut(str(value))}`"
+    return f"{cut(field)}: {message[0].lower()}{message[1:]}{shown}"

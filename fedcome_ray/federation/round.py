@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from fedcome_ray import metrics
 from fedcome_ray.clients.evaluation import Evaluation
+from fedcome_ray.federation import communication
 from fedcome_ray.federation.server import Server
 from fedcome_ray.federation.shards import Shards
 from fedcome_ray.methods.method import Cohort, Info
@@ -27,22 +28,32 @@ class Round:
     metrics: dict[str, float]  # by the names under which they are tracked
     seconds: dict[str, float]  # by phase, and of the whole
     time: float  # when it ended, in seconds since 1970
+    absent: Cohort = ()  # who was sampled, too, but was not there
     test: Evaluation | None = None  # of every client; the history does without, see `slim`
     train: Evaluation | None = None
+    personal: Evaluation | None = None
 
     def slim(self) -> "Round":
         """The round without the results of single clients."""
-        return replace(self, test=None, train=None)
+        return replace(self, test=None, train=None, personal=None)
 
 
 def run_round(
-    server: Server, shards: Shards, *, evaluate: bool = True, evaluate_train: bool = False
+    server: Server,
+    shards: Shards,
+    *,
+    evaluate: bool = True,
+    evaluate_train: bool = False,
+    evaluate_personally: bool = False,
 ) -> Round:
-    """Sample, train, aggregate, evaluate."""
+    """Sample, train, aggregate, evaluate; if nobody is there, the params stay."""
     phases = Phases()
     index = server.state.round_index  # of this round, from 0
 
-    cohort = server.sample()  # who takes part
+    asked = server.sample()  # who is to take part
+    if server.sampler.choose is not None:  # or only may: the losses decide
+        asked = server.choose(asked, shards.losses(server.params, asked))
+    cohort = server.present(asked)  # who does
     phases.end("sample")
     received = server.broadcast()  # what they are sent
     phases.end("broadcast")
@@ -54,34 +65,52 @@ def run_round(
     phases.end("aggregate")
     test = shards.evaluate(server.params) if evaluate else None  # every client's test set
     train = shards.evaluate(server.params, "train") if evaluate_train else None
+    personal = shards.evaluate_personally(server.params, index + 1) if evaluate_personally else None
     phases.end("evaluate")
 
-    return _entry(index + 1, cohort, info, test, train, phases)
+    absent = tuple(sorted({*asked} - {*cohort}))
+    sent = communication.traffic(server.method, cohort, received, report)
+    return _entry(index + 1, cohort, absent, {**info, **sent}, (test, train, personal), phases)
 
 
-def before_training(server: Server, shards: Shards, *, evaluate_train: bool = False) -> Round:
+def before_training(
+    server: Server,
+    shards: Shards,
+    *,
+    evaluate_train: bool = False,
+    evaluate_personally: bool = False,
+) -> Round:
     """Evaluate the model that training starts from."""
     phases = Phases()
     test = shards.evaluate(server.params)
     train = shards.evaluate(server.params, "train") if evaluate_train else None
+    personal = shards.evaluate_personally(server.params, 0) if evaluate_personally else None
     phases.end("evaluate")
-    return _entry(0, (), {}, test, train, phases)
+    return _entry(0, (), (), communication.NOTHING, (test, train, personal), phases)
+
+
+Evaluations = tuple[Evaluation | None, Evaluation | None, Evaluation | None]
+"""On test examples, on training examples, and on test examples after training on one's own."""
 
 
 def _entry(
     number: int,
     cohort: Cohort,
+    absent: Cohort,
     info: Info,
-    test: Evaluation | None,
-    train: Evaluation | None,
+    evaluations: Evaluations,
     phases: "Phases",
 ) -> Round:
-    found = named_metrics(info, test, train)
-    return Round(number, cohort, found, phases.named(), round(time.time(), 3), test, train)
+    found = named_metrics(info, *evaluations)
+    now = round(time.time(), 3)
+    return Round(number, cohort, found, phases.named(), now, absent, *evaluations)
 
 
 def named_metrics(
-    info: Info, test: Evaluation | None, train: Evaluation | None
+    info: Info,
+    test: Evaluation | None,
+    train: Evaluation | None,
+    personal: Evaluation | None,
 ) -> dict[str, float]:
     """What is tracked of a round, by full names."""
     found = {metrics.of_server(name): value for name, value in info.items()}
@@ -89,6 +118,8 @@ def named_metrics(
         found |= test.summary
     if train is not None:
         found |= train.train_summary
+    if personal is not None:
+        found |= personal.personal_summary
     return found
 
 

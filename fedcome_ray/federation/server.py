@@ -7,9 +7,11 @@ import numpy as np
 import torch
 
 from fedcome_ray import methods, metrics, samplers
+from fedcome_ray.clients import availability
 from fedcome_ray.errors import DivergenceError
-from fedcome_ray.experiments.trial import Trial
+from fedcome_ray.experiments.trial import Availability, Trial
 from fedcome_ray.methods.method import Cohort, Info, Report
+from fedcome_ray.numerics.geometry import Floats
 from fedcome_ray.numerics.randomness import Stream, generator
 
 # Cosines closer to zero than this are rounding: params and updates are in single precision.
@@ -29,8 +31,12 @@ class Server:
 
     def __init__(self, trial: Trial, params: torch.Tensor, num_clients: int) -> None:
         self.seed = trial.seed
-        self.cohort_size = trial.cohort_size_of(num_clients)
+        self.availability = trial.availability
         self.method = methods.build(trial.method)
+        if self.method.pools:
+            num_clients = self.cohort_size = 1
+        else:
+            self.cohort_size = trial.cohort_size_of(num_clients)
         self.sampler = samplers.build(trial.sampler)
         self.state = ServerState(
             round_index=0,
@@ -44,9 +50,18 @@ class Server:
         return params
 
     def sample(self) -> Cohort:
-        """Who takes part in this round."""
+        """Who is asked to take part in this round."""
         rng = generator(self.seed, Stream.SAMPLER, self.state.round_index)
         return self.sampler.sample(self.state.sampler, self.cohort_size, rng)
+
+    def choose(self, candidates: Cohort, losses: Floats) -> Cohort:
+        """Who of the candidates is to take part, by their losses."""
+        assert self.sampler.choose is not None
+        return self.sampler.choose(candidates, losses, self.cohort_size)
+
+    def present(self, asked: Cohort) -> Cohort:
+        """Who of them does, which may be nobody."""
+        return availability.present(self.availability, self.seed, self.state.round_index, asked)
 
     def broadcast(self) -> Any:
         """What the cohort is sent."""
@@ -54,21 +69,38 @@ class Server:
 
     def gather(self, cohort: Cohort, reports: Sequence[Report]) -> Report:
         """One report for the cohort from those of its shards, given in the cohort's order."""
-        report = Report.concatenate(reports)
+        report = Report.concatenate(reports) if cohort else Report.of_nobody(self.params)
         _check_finite(report, cohort, self.state.round_index)
         return report
 
     def aggregate(self, cohort: Cohort, report: Report) -> Info:
-        """Learn from the cohort's report, and go on to the next round."""
+        """Learn from the cohort's report, if there is any, and go on to the next round."""
         round_index, method, sampler = self.state
-        sampler = self.sampler.learn(sampler, cohort, report)  # from the raw updates
-        next_method, info = self.method.aggregate(method, cohort, report)
+        next_method: Any = method
+        info: Info = {}
+        if cohort:
+            sampler = self.sampler.learn(sampler, cohort, report)  # from the raw updates
+            next_method, info = self.method.aggregate(method, cohort, report)
+        attendance = self._attendance(cohort)
         self.state = ServerState(round_index + 1, next_method, sampler)
         move = next_method.params - method.params
         return {
             **info,
             metrics.STEP_NORM: float(move.norm()),
             metrics.OPPOSED: num_opposed(report, move),
+            **attendance,
+        }
+
+    def _attendance(self, cohort: Cohort) -> Info:
+        """How many were there and got through, where that is not everybody who was asked."""
+        if self.availability == Availability():
+            return {}
+        clients = np.array(cohort, np.int64)
+        shares = availability.shares(self.availability, self.seed, self.state.round_index, clients)
+        return {
+            metrics.COHORT_SIZE: len(cohort),
+            metrics.ABSENT: self.cohort_size - len(cohort),
+            metrics.STRAGGLERS: int((shares < 1).sum()),
         }
 
 

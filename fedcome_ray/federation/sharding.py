@@ -9,11 +9,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from fedcome_ray import methods
 from fedcome_ray.clients.evaluation import CHUNK, Evaluation, Scores, evaluation
 from fedcome_ray.clients.shard import Part
 from fedcome_ray.datasets.population import Indices, Population, Split
 from fedcome_ray.experiments.trial import Trial
-from fedcome_ray.methods.method import Cohort
+from fedcome_ray.methods.method import AnyMethod, Cohort
 from fedcome_ray.numerics.arrays import Arrays
 
 
@@ -51,15 +52,28 @@ def split_chunks(split: Split, num_shards: int) -> list[list[int]]:
     return [part.tolist() for part in np.array_split(np.arange(num_chunks), num_shards)]
 
 
+def split_scored(method: AnyMethod, split: Split, num_shards: int) -> list[list[int]]:
+    """What each shard scores: chunks, or its own clients where they have params of their own."""
+    if method.start is None:
+        return split_chunks(split, num_shards)
+    everybody = tuple(range(len(split.sizes)))
+    return list(map(list, split_cohort(everybody, len(everybody), num_shards)))
+
+
 def part_of(population: Population, trial: Trial, shard: int, num_shards: int) -> Part:
     """What a shard needs of a population: its own clients' examples, and those that it scores."""
     train, test = population.train, population.test
+    method = methods.build(trial.method)
     owner = owners(np.arange(population.num_clients), population.num_clients, num_shards)
     first, last = np.searchsorted(owner, [shard, shard + 1])
     places = [int(train.offsets[first]), int(train.offsets[last])]
+    if method.pools and shard == 0:
+        places += [0, len(train.order)]
     if trial.eval_train_every is not None:
         places += _scored(train, shard, num_shards)
     scored = _scored(test, shard, num_shards) or [0, 0]
+    if trial.eval_personal_epochs is not None or method.start is not None:
+        scored += [int(test.offsets[first]), int(test.offsets[last])]
     return Part(slice(min(places), max(places)), slice(min(scored), max(scored)))
 
 

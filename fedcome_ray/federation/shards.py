@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,13 +16,14 @@ from fedcome_ray.federation.sharding import (
     join_scores,
     join_states,
     part_of,
-    split_chunks,
     split_cohort,
+    split_scored,
     split_states,
 )
 from fedcome_ray.methods.method import Cohort, Report
 from fedcome_ray.numerics.arrays import Arrays
 from fedcome_ray.numerics.device import CPU
+from fedcome_ray.numerics.geometry import Floats
 from fedcome_ray.numerics.libraries import Arithmetic
 
 
@@ -34,8 +36,14 @@ class Shards(Protocol):
     def train(self, received: Any, cohort: Cohort, round_index: int) -> Sequence[Report]:
         """Local training of the cohort: reports whose rows, joined, are in the cohort's order."""
 
+    def losses(self, params: Tensor, clients: Cohort) -> Floats:
+        """The mean training loss of each of these clients."""
+
     def evaluate(self, params: Tensor, side: Side = "test") -> Evaluation:
         """Loss and accuracy of every client."""
+
+    def evaluate_personally(self, params: Tensor, round_index: int) -> Evaluation:
+        """The same on test examples, after each client trained the params on its own examples."""
 
     def computed_with(self) -> Sequence[Arithmetic]:
         """What the processes of the shards compute with."""
@@ -75,15 +83,35 @@ class LocalShards:
             if clients
         ]
 
+    def losses(self, params: Tensor, clients: Cohort) -> Floats:
+        shares = split_cohort(clients, self.population.num_clients, len(self.shards))
+        return np.concatenate(
+            [
+                shard.losses(params, some)
+                for shard, some in zip(self.shards, shares, strict=True)
+                if some
+            ]
+        )
+
     def evaluate(self, params: Tensor, side: Side = "test") -> Evaluation:
         split = self.population.side(side)
-        shares = split_chunks(split, len(self.shards))
+        shares = split_scored(self.shards[0].method, split, len(self.shards))
         scores = [
-            shard.evaluate(params, chunks, side)
-            for shard, chunks in zip(self.shards, shares, strict=True)
-            if chunks
+            shard.evaluate(params, parts, side)
+            for shard, parts in zip(self.shards, shares, strict=True)
+            if parts
         ]
         return join_scores(scores, split)
+
+    def evaluate_personally(self, params: Tensor, round_index: int) -> Evaluation:
+        everybody = tuple(range(self.population.num_clients))
+        shares = split_cohort(everybody, len(everybody), len(self.shards))
+        scores = [
+            shard.evaluate_personally(params, clients, round_index)
+            for shard, clients in zip(self.shards, shares, strict=True)
+            if clients
+        ]
+        return join_scores(scores, self.population.test)
 
     def computed_with(self) -> Sequence[Arithmetic]:
         return [computed_with(self.device)]

@@ -53,27 +53,35 @@ CORRECTING = ["fedavg", "fedprox", "scaffold", "feddyn", "feddc"]
     sizes=sizes_of_clients,
     batch_size=batch_sizes,
     clip_norm=st.sampled_from([None, 0.5]),
+    length=st.sampled_from([{"epochs": 2}, {"steps": 5}]),
+    momentum=st.sampled_from([0.0, 0.9]),
     features=st.integers(1, 40),
     hidden=st.integers(1, 40),
     data=st.data(),
 )
 def test_a_client_is_trained_the_same_in_any_company(
-    model, method, sizes, batch_size, clip_norm, features, hidden, data
+    model, method, sizes, batch_size, clip_norm, length, momentum, features, hidden, data
 ) -> None:
     shape = FEATURES["conv2"] if model == "conv2" else (features,)
     settings = {
         "model": {"name": model, **({"hidden": [hidden]} if model == "mlp" else {})},
         "method": {"name": method},
-        "local": {"batch_size": batch_size, "clip_norm": clip_norm, "epochs": 2},
+        "local": {
+            "batch_size": batch_size,
+            "clip_norm": clip_norm,
+            "momentum": momentum,
+            **length,
+        },
     }
     shard = Shard(Trial.model_validate(settings), make_population(sizes, shape))
     together = train(shard, tuple(range(len(sizes))))
     cohort = sorted(data.draw(st.sets(st.integers(0, len(sizes) - 1), min_size=1)))
     most_clients = data.draw(st.integers(1, 5))
     if model != "conv2":
-        shard.most_clients = lambda width, size: most_clients
+        shard.most_clients = lambda *_: most_clients
     apart = train(shard, tuple(cohort))
-    assert torch.equal(fields(apart), fields(together)[cohort])
+    # Some of these clients diverge: theirs is not a number in both.
+    np.testing.assert_array_equal(fields(apart), fields(together)[cohort])
 
 
 @pytest.mark.parametrize("num_shards", [2, 3, 5])

@@ -7,7 +7,7 @@ from fedcome_ray.clients.batches import rounded_down, rounded_up
 from fedcome_ray.clients.rehearsal import first_message, random_population
 from fedcome_ray.clients.shard import Shard
 from fedcome_ray.experiments.trial import Trial
-from fedcome_ray.numerics import device
+from fedcome_ray.numerics import device, environment
 
 SIZES = (3, 9, 9, 20, 1, 14, 9)
 EVERYBODY = tuple(range(len(SIZES)))
@@ -18,7 +18,17 @@ def shard_of(model: dict, method: str, **local) -> Shard:
     return Shard(Trial.model_validate(settings), random_population(SIZES, (1, 12, 12), 4))
 
 
-@pytest.mark.parametrize("local", [{}, {"epochs": 3}, {"clip_norm": 0.1}, {"batch_size": "full"}])
+@pytest.mark.parametrize(
+    "local",
+    [
+        {},
+        {"epochs": 3},
+        {"clip_norm": 0.1},
+        {"batch_size": "full"},
+        {"momentum": 0.9, "epochs": 2},
+        {"steps": 5},
+    ],
+)
 @pytest.mark.parametrize("method", ["fedavg", "scaffold", "feddc", "fedprox"])
 @pytest.mark.parametrize("model", [{"name": "mlp"}, {"name": "conv2", "hidden": 16}])
 def test_rounds_are_the_same_up_to_rounding(model, method, local) -> None:
@@ -56,9 +66,9 @@ def test_sizes_are_rounded_to_few() -> None:
 
 
 def test_steps_are_captured_only_on_cuda_and_if_asked_for(monkeypatch) -> None:
-    monkeypatch.delenv(device.CAPTURE, raising=False)
+    monkeypatch.delenv(environment.CAPTURE, raising=False)
     assert not device.wants_capture(torch.device("cuda"))
-    monkeypatch.setenv(device.CAPTURE, "1")
+    monkeypatch.setenv(environment.CAPTURE, "1")
     assert device.wants_capture(torch.device("cuda"))
     assert not device.wants_capture(device.CPU)
     assert shard_of({"name": "mlp"}, "fedavg").trainer.static_steps is None

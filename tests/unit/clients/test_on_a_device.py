@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch.utils import backend_registration
 
+from fedcome_ray import methods, models
+
 ROOT = Path(__file__).parents[3]
 
 pytestmark = pytest.mark.skipif(
@@ -20,9 +22,13 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
+    return answers()
+
+
+def answers(*words: str) -> dict[str, Any]:
     """What happened in a process that has the device."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.pretend_rounds"],
+        [sys.executable, "-m", "tests.pretend_rounds", *words],
         capture_output=True,
         text=True,
         timeout=500,
@@ -37,10 +43,21 @@ def test_tensors_of_the_device_and_of_the_cpu_do_not_mix(found) -> None:
     assert found["mixing"].endswith("mixes tensors of pretend and of the CPU")
 
 
-def test_every_method_is_trained_aggregated_and_restored_there_as_on_the_cpu(found) -> None:
-    assert len(found["rounds"]) >= 14
+def test_every_method_and_model_is_trained_aggregated_and_restored_there_as_on_the_cpu(
+    found,
+) -> None:
+    cases = set(found["rounds"])
+    assert cases >= {f"mlp, {method}" for method in methods.REGISTRY}
+    assert cases >= {f"{model}, fedcome" for model in models.REGISTRY}
     for case, result in found["rounds"].items():
         assert result["distance"] < 1e-6, case
+
+
+@pytest.mark.ray
+def test_a_server_computes_on_the_device_of_its_first_shard_with_reports_of_others() -> None:
+    found = answers("on-ray")
+    assert found["device"] == "pretend"
+    assert found["distance"] < 1e-6
 
 
 @pytest.mark.parametrize("kind", ["talk", "static_talk"])
@@ -65,6 +82,23 @@ def test_bfloat16_lowers_convolutions_and_leaves_dense_models_exact(found) -> No
 def test_a_block_needs_the_memory_that_is_reckoned_with(found) -> None:
     for case, measured in found["block_memory"].items():
         assert 0.4 < measured["peak"] / measured["expected"] <= 1.0, case
+
+
+def test_convolutions_of_a_block_take_the_form_of_their_shape_or_the_one_that_is_wanted(
+    found,
+) -> None:
+    layers = {"conv2": 2, "conv4": 4, "mcmahan": 2}
+    unfolded = {"auto": dict.fromkeys(layers, 1), "grouped": dict.fromkeys(layers, 0)}
+    for form, cases in found["convolutions"].items():
+        for model, case in cases.items():
+            assert case["distance"] < 1e-4, (form, model)
+            expected = unfolded.get(form, layers)[model]
+            assert case["unfolded"] == expected, (form, model)
+            assert case["convolved"] == layers[model] - expected, (form, model)
+
+
+def test_the_time_of_a_calibration_ends_when_the_device_has_done_its_work(found) -> None:
+    assert found["calibration"] >= 2  # a warm-up and an attempt
 
 
 def test_a_shard_holds_only_the_examples_of_its_clients_and_those_it_scores(found) -> None:

@@ -1,13 +1,15 @@
-"""What a shard does when memory runs out."""
+"""What a shard does when memory runs out, and with examples that are kept as bytes."""
 
 import logging
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 
 from fedcome_ray.clients.rehearsal import first_message, random_population
 from fedcome_ray.clients.shard import Shard
+from fedcome_ray.datasets.population import Examples, Population, Scale, split_in_order
 from fedcome_ray.errors import FedcomeError
 from fedcome_ray.experiments.trial import Trial
 
@@ -23,6 +25,9 @@ class Cramped:
     room: int
     attempts: list[int]
     static_steps: None = None
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.trainer, name)
 
     def train(self, clients, *args) -> object:
         self.attempts.append(len(clients))
@@ -67,3 +72,23 @@ def test_no_memory_for_a_single_client_is_an_error_that_says_what_to_do() -> Non
     shard, _ = cramped_shard(room=0)
     with pytest.raises(FedcomeError, match=r"no memory for a single client .* --gpus-per-shard"):
         shard.train(first_message(shard, len(SIZES)), EVERYBODY, 0)
+
+
+@pytest.mark.parametrize("model", ["mlp", "conv2"])
+def test_bytes_with_a_scale_are_the_numbers_that_they_stand_for(model: str) -> None:
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (13, 2, 10, 10), dtype=np.uint8)
+    labels = rng.integers(0, 3, 13)
+    factor, shift = rng.random((2, 2, 1, 1), dtype=np.float32)
+    numbers = np.float32(factor) * pixels + shift
+    populations = [
+        Population(*[split_in_order(examples, np.array([6, 4, 3]))] * 2, 3)
+        for examples in (Examples(numbers, labels), Examples(pixels, labels, Scale(factor, shift)))
+    ]
+    trial = Trial.model_validate({"model": {"name": model}, "local": {"batch_size": 4}})
+    shards = [Shard(trial, population) for population in populations]
+    received = first_message(shards[0], 3)
+    plain, scaled = (shard.train(received, (0, 1, 2), 0).update for shard in shards)
+    assert torch.equal(plain, scaled)
+    plain, scaled = (shard.evaluate(received.params, [0]).loss for shard in shards)
+    assert np.array_equal(plain, scaled)

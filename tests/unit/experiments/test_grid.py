@@ -1,6 +1,7 @@
 """From a grid file to trials: what wins over what, and what is refused."""
 
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from fedcome_ray.errors import ConfigError, GridError
 from fedcome_ray.experiments import grid
-from fedcome_ray.experiments.grid import Grid, expand
+from fedcome_ray.experiments.grid import Grid, expand, load, sweep
 from fedcome_ray.experiments.overlay import Overlay, Rule
 from fedcome_ray.experiments.settings import assign, flatten, parse_axes, parse_overrides
 from fedcome_ray.experiments.trial import label
@@ -135,7 +136,7 @@ class TestExpand:
         assert [trial.seed for trial in trials] == [0, 1]
 
     def test_a_grid_does_not_start_from_a_file(self) -> None:
-        with pytest.raises(GridError, match="init_digest: only"):
+        with pytest.raises(GridError, match="init_digest: give the file itself, as --init-model"):
             expand(grid_of(), "quick", [("init_digest", "abc")])
 
     def test_points_that_an_override_makes_equal_are_one_trial(self) -> None:
@@ -363,3 +364,29 @@ class TestAxesOfTheCommandLine:
         with pytest.raises(ConfigError) as error:
             parse_axes(texts, [("rounds", 5)])
         assert says in str(error.value)
+
+
+def test_a_record_that_is_unset_can_be_set_by_its_parts() -> None:
+    (trial,) = grid.expand(grid.DEFAULTS_ALONE, None, [("stop.patience", 3)])
+    assert trial.stop is not None
+    assert (trial.stop.metric, trial.stop.patience) == ("accuracy/test", 3)
+
+
+def test_a_product_of_astronomic_size_is_counted_and_not_made() -> None:
+    axes = {f"local.setting{number}": list(range(1000)) for number in range(400)}
+    with pytest.raises(GridError, match=r"axes: their product is about 10\^1200 trials"):
+        expand(Grid(axes=axes))
+    with pytest.raises(GridError, match=r"axes: their product is 1,000,000 trials"):
+        sweep(Grid(axes={"seed": list(range(1000))}), None, [], {"rounds": list(range(1, 1001))})
+
+
+def test_what_is_no_file_or_too_large_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo.yaml")
+    with pytest.raises(GridError, match="not a file"):
+        load(str(tmp_path / "fifo.yaml"))
+    with (tmp_path / "large.yaml").open("w") as file:
+        file.truncate(10**10)
+    with pytest.raises(GridError, match="has more than 2,000,000 bytes"):
+        load(str(tmp_path / "large.yaml"))
+    with pytest.raises(GridError, match="cannot read"):
+        load(f"{'x' * 300}.yaml")

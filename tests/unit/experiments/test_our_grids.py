@@ -10,15 +10,19 @@ from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import names_among
 from fedcome_ray.hyperparameters import name_of
+from fedcome_ray.methods.fedavg import FedAvg
 
 # Of the profiles quick, laptop, mini and paper.
 EXPECTED = {
     "client_loss": (18, 30, 6, 2 * 3 * 3),
+    "conflict_family": (78, 130, 26, 26 * 3),
     "controls": (42, 70, 14, 14 * 3),
     "fairness": (12, 20, 2, 3 * 2 * 3),
     "full_participation": (21, 35, 7, 4 * 7 * 3),
     "heterogeneity": (63, 105, 21, 7 * 3 * 3),
     "partial_participation": (168, 280, 56, 7 * 2 * 4 * 3),
+    "references": (30, 50, 10, 8 * 2 * 3),
+    "samplers": (60, 100, 20, 2 * 5 * 2 * 3),
     "scaling": (6, 9, 9, 3 * 3),
     "search": (36, 36, 36, 1 + 3 + 1 + 3 + 6 * 4 + 3 + 1),
     "sensitivity": (75, 125, 9, 5 * 5 * 3),
@@ -122,6 +126,15 @@ SHARED = [
         {"method.name": "fedavg", "method.server_lr": 1.0, "data.validation": None},
         "partial_participation",
     ),
+    ("conflict_family", {"method.name": "fedavg"}, "partial_participation"),
+    ("conflict_family", {"method.name": "fedfv"}, "partial_participation"),
+    (
+        "conflict_family",
+        {"method.name": "fedcome", "method.match_norm": False},
+        "partial_participation",
+    ),
+    ("samplers", {"sampler.name": "random"}, "partial_participation"),
+    ("samplers", {"sampler.name": "similarity"}, "partial_participation"),
     ("fairness", {"data.dataset": "cifar10", "data.test_split": "natural"}, "full_participation"),
     ("fairness", {"data.dataset": "femnist"}, "full_participation"),
 ]
@@ -136,6 +149,16 @@ def test_what_grids_claim_to_share_are_the_same_trials(
     keys = {trial.key for trial in grid.expand(grid.load(other), "paper")}
     assert own
     assert {trial.key for trial in own} <= keys
+
+
+@pytest.mark.parametrize("profile", grid.PROFILES)
+def test_references_are_run_where_methods_are(profile: str) -> None:
+    def cases(name: str, sampler: str = "random") -> set[str]:
+        trials = grid.expand(grid.load(name), profile)
+        own = [trial for trial in trials if name_of(trial.sampler) == sampler]
+        return {trial.model_copy(update={"method": FedAvg()}).key for trial in own}
+
+    assert cases("references") == cases("full_participation") | cases("partial_participation")
 
 
 def test_another_dataset_is_tried_along_the_same_axes() -> None:

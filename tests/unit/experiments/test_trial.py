@@ -4,6 +4,7 @@ import subprocess
 import sys
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 from pydantic import PositiveFloat, ValidationError
 
@@ -39,6 +40,24 @@ class TestKey:
     )
     def test_every_setting_matters(self, change: dict[str, Any]) -> None:
         assert parse_trial({**SETTINGS, **change}).key != parse_trial(SETTINGS).key
+
+    def test_what_came_later_does_not_matter_at_its_default(self) -> None:
+        """Keys of results that are older than these settings."""
+        assert Trial().key == "b0fa16b372d8"
+        later = {"local": {"momentum": 0.0, "steps": None}, "availability": {"rate": 1}}
+        assert parse_trial({**SETTINGS, **later}).key == parse_trial(SETTINGS).key == "42ef8afe848a"
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"local": {"momentum": 0.9}},
+            {"local": {"steps": 5}},
+            {"availability": {"rate": 0.9}},
+            {"availability": {"straggler_rate": 0.9}},
+        ],
+    )
+    def test_what_came_later_matters_otherwise(self, change: dict[str, Any]) -> None:
+        assert parse_trial(change).key != Trial().key
 
     def test_another_process_finds_the_same_key(self) -> None:
         code = (
@@ -92,6 +111,20 @@ class TestLocal:
     def test_full_means_one_batch_of_all_examples(self) -> None:
         assert parse_trial({"local": {"batch_size": "full"}}).local.batch_size is None
 
+    @pytest.mark.parametrize(
+        ("settings", "num_steps", "num_seen"),
+        [
+            ({"epochs": 2, "batch_size": 50}, [2, 2, 4], [20, 100, 120]),
+            ({"epochs": 3, "batch_size": "full"}, [3, 3, 3], [30, 150, 180]),
+            ({"steps": 4, "batch_size": 50}, [4, 4, 4], [40, 200, 120]),
+            ({"steps": 4, "batch_size": "full"}, [4, 4, 4], [40, 200, 240]),
+        ],
+    )
+    def test_the_length_is_given_by_epochs_or_by_steps(self, settings, num_steps, num_seen) -> None:
+        local, sizes = LocalConfig(**settings), np.array([10, 50, 60])
+        assert local.num_steps(sizes).tolist() == num_steps
+        assert local.num_seen(sizes).tolist() == num_seen
+
     def test_the_first_round_is_undecayed(self) -> None:
         local = LocalConfig(lr=0.1, lr_decay=0.5)
         assert [local.lr_at(n) for n in range(3)] == [0.1, 0.05, 0.025]
@@ -105,6 +138,7 @@ class TestName:
             ({"local": {"batch_size": "full", "epochs": 5}}, "-epochs=5-batch_size=null"),
             ({"model": {"name": "mlp", "hidden": [64, 32]}}, "-hidden=64x32"),
             ({"model": {"name": "logistic"}}, "-model=logistic"),
+            ({"availability": {"rate": 0.9}}, "-availability.rate=0.9"),
             ({"rounds": 7, "eval_every": 7}, "-rounds=7-eval_every=7"),
             ({"data": {"dataset": "digits", "num_clients": 20}}, "-num_clients=20"),
             ({"data": {"dataset": "digits", "seed": 5}}, "-data.seed=5"),
@@ -151,6 +185,14 @@ class TestEvaluation:
         ({"local": {"lr": float("inf")}}, "local.lr: input should be a finite number"),
         ({"local": {"lr": [0.1, 0.2]}}, "local.lr: input should be a valid number"),
         ({"local": 5}, "local: input should be a valid dictionary or instance of LocalConfig"),
+        (
+            {"local": {"epochs": 1, "steps": 5}},
+            "local: give one of `epochs` and `steps`, and `null` for the other (got 1 and 5)",
+        ),
+        ({"local": {"epochs": None}}, "`null` for the other (got None and None)"),
+        ({"local": {"momentum": 1}}, "local.momentum: input should be less than 1, got `1`"),
+        ({"availability": {"rate": 0}}, "availability.rate: input should be greater than 0"),
+        ({"availability": {"rte": 1}}, "did you mean `rate`?"),
         ({"seed": -1}, "seed: input should be greater than or equal to 0, got `-1`"),
         ({"participation": 1.5}, "participation: a share of the clients, above 0 and at most 1"),
         ({"participation": 20}, "got `20`; a number of clients is given as `cohort_size`"),
@@ -169,8 +211,8 @@ class TestEvaluation:
             "model.foo: mlp has no such setting; allowed: hidden (a list, each a whole number",
         ),
         ({"sampler": {"name": "random", "ema": 1}}, "random has no such setting; allowed: none"),
-        ({"sampler": {"name": "chance"}}, "unknown sampler `chance`; allowed: random, similarity"),
-        ({"sampler": "random"}, "a sampler is given by its `name` and its settings; allowed: ra"),
+        ({"sampler": {"name": "chance"}}, "unknown sampler `chance`; allowed: clustered, divfl, "),
+        ({"sampler": "random"}, "a sampler is given by its `name` and its settings; allowed: cl"),
         (
             {"data": {"dataset": "digits", "partition": {"name": "even"}}},
             "data.partition: unknown partition `even`; allowed: classes_per_client, dirichlet",
@@ -211,3 +253,53 @@ def test_all_mistakes_are_named_at_once() -> None:
     with pytest.raises(ConfigError) as error:
         parse_trial({"rounds": 0, "seed": -1, "colour": "red"})
     assert len(str(error.value).splitlines()) == 3
+
+
+def test_a_rule_to_stop_is_part_of_the_key_only_when_there_is_one() -> None:
+    plain, stopped = parse_trial({}), parse_trial({"stop": {"patience": 5}})
+    assert plain.key == parse_trial({"stop": None}).key
+    assert len({plain.key, stopped.key, parse_trial({"stop": {"patience": 6}}).key}) == 3
+    assert stopped.name.endswith("stop=accuracy/test:5")
+    assert stopped.stops_by_test
+    held_out = {"dataset": "digits", "validation": 0.1}
+    assert not parse_trial({"stop": {"patience": 5}, "data": held_out}).stops_by_test
+    assert not plain.stops_by_test
+
+
+@pytest.mark.parametrize(
+    ("stop", "says"),
+    [
+        (
+            {"metric": "accuracy/tset"},
+            "stop.metric: no such metric .* did you mean `accuracy/test`",
+        ),
+        ({"metric": "seconds/round"}, "stop.metric: no such metric of an evaluation; allowed"),
+        ({"patience": 0}, "stop.patience: .*greater than 0, got `0`"),
+        ({"patients": 3}, "stop.patients: there is no such setting; did you mean `patience`"),
+    ],
+)
+def test_a_wrong_rule_to_stop_is_refused(stop: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        parse_trial({"stop": stop})
+
+
+@pytest.mark.parametrize(
+    ("metric", "values", "is_reached"),
+    [
+        ("accuracy/test", [0.1], False),
+        ("accuracy/test", [0.1, 0.3, 0.2], False),
+        ("accuracy/test", [0.1, 0.3, 0.2, 0.25], True),
+        ("accuracy/test", [0.1, 0.3, 0.2, 0.4], False),
+        ("accuracy/test", [0.3, 0.3, 0.3], True),  # as good is not better
+        ("loss/test", [3.0, 2.0, 1.0], False),
+        ("loss/test", [1.0, 2.0, 3.0], True),
+        ("loss/test", [1.0, float("nan"), float("nan")], True),
+        ("accuracy/client_std", [0.3, 0.2, 0.1], False),
+    ],
+)
+def test_patience_counts_evaluations_since_the_best(
+    metric: str, values: list[float], is_reached: bool
+) -> None:
+    trial = parse_trial({"stop": {"metric": metric, "patience": 2}})
+    assert trial.stop is not None
+    assert trial.stop.is_reached(values) == is_reached

@@ -1,0 +1,92 @@
+"""Rounds in which some, or all, of those who were asked are not there."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedcome_ray import methods
+from fedcome_ray.clients.rehearsal import random_population
+from fedcome_ray.experiments.trial import Trial
+from fedcome_ray.federation.round import Round, run_round
+from fedcome_ray.federation.server import Server
+from fedcome_ray.federation.shards import LocalShards
+from fedcome_ray.trials.run import TrialRun
+
+SIZES = (9, 20, 4, 12, 7, 5)
+POPULATION = random_population(SIZES, (6,), 3)
+
+
+def trial_of(**settings: Any) -> Trial:
+    base = {"model": {"name": "logistic"}, "cohort_size": 2, "local": {"batch_size": 4}}
+    return Trial.model_validate({**base, **settings})
+
+
+def federation(trial: Trial, num_shards: int = 1) -> tuple[Server, LocalShards]:
+    shards = LocalShards(trial, POPULATION, num_shards)
+    return Server(trial, shards.shards[0].model.init(0), len(SIZES)), shards
+
+
+def rounds(trial: Trial, count: int, num_shards: int = 1) -> list[Round]:
+    server, shards = federation(trial, num_shards)
+    return [run_round(server, shards) for _ in range(count)]
+
+
+def test_the_absent_are_those_who_were_sampled_and_are_not_in_the_cohort() -> None:
+    sampled = [one.cohort for one in rounds(trial_of(), 30)]
+    found = rounds(trial_of(availability={"rate": 0.6}), 30)
+    assert [tuple(sorted((*one.cohort, *one.absent))) for one in found] == sampled
+    assert {len(one.cohort) for one in found} == {0, 1, 2}
+    for one in found:
+        assert one.metrics["cohort/size"] == len(one.cohort)
+        assert one.metrics["cohort/absent"] == len(one.absent)
+
+
+def test_a_federation_without_failures_does_not_speak_of_them() -> None:
+    (one,) = rounds(trial_of(), 1)
+    assert one.absent == ()
+    assert not any(name.startswith("cohort/") for name in one.metrics)
+
+
+@pytest.mark.parametrize("sampler", ["random", "similarity"])
+@pytest.mark.parametrize("method", sorted(set(methods.REGISTRY) - set(methods.REFERENCES)))
+def test_if_nobody_is_there_nothing_is_learnt(method, sampler) -> None:
+    trial = trial_of(
+        method={"name": method}, sampler={"name": sampler}, availability={"rate": 1e-9}
+    )
+    server, shards = federation(trial)
+    before = server.state
+    one = run_round(server, shards)
+    assert (one.cohort, len(one.absent)) == ((), 2)
+    assert one.metrics["server/step_norm"] == one.metrics["cohort/size"] == 0
+    assert server.state.round_index == 1
+    assert server.state.method is before.method
+    assert server.state.sampler is before.sampler
+
+
+@pytest.mark.parametrize("method", ["scaffold", "fednova", "fedcome", "fedfv"])
+def test_failures_do_not_depend_on_shards_or_interruptions(method, tmp_path: Path) -> None:
+    trial = trial_of(
+        method={"name": method},
+        sampler={"name": "similarity"},
+        availability={"rate": 0.5, "straggler_rate": 0.5},
+        rounds=20,
+    )
+
+    def history(folder: str, num_shards: int, interrupted_after: int) -> tuple[Any, ...]:
+        for _ in range(2):
+            shards = LocalShards(trial, POPULATION, num_shards)
+            run = TrialRun(trial, POPULATION, shards, tmp_path / folder)
+            while run.rounds_done < interrupted_after:
+                run.advance(0)
+            run.checkpoint()
+        run.advance(60)
+        return run.server.params.tolist(), [
+            (one.cohort, one.absent, {n: v for n, v in one.metrics.items() if "seconds" not in n})
+            for one in run.rounds
+        ]
+
+    undisturbed = history("one", num_shards=1, interrupted_after=0)
+    assert any(not cohort for cohort, *_ in undisturbed[1][1:])
+    assert any(found["cohort/stragglers"] for *_, found in undisturbed[1][1:])
+    assert history("other", num_shards=3, interrupted_after=4) == undisturbed
