@@ -18,15 +18,26 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
-from fedcome_ray import datasets, methods, metrics, models
+from fedcome_ray import datasets, metrics, models
 from fedcome_ray.console.options import Locations, MachineOptions
 from fedcome_ray.console.paths import check_data_dir, check_output, tracking_uri
+from fedcome_ray.datasets.population import form_of
 from fedcome_ray.errors import UserError
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial, identified, parse_trial
 from fedcome_ray.models.module import as_module
-from fedcome_ray.trials.folder import MODEL, RESULT, SETTINGS, TrialResult, read_result, read_rounds
+from fedcome_ray.plugins import load_plugins
+from fedcome_ray.trials.folder import (
+    CLIENTS,
+    MODEL,
+    RESULT,
+    SETTINGS,
+    TrialResult,
+    read_result,
+    read_rounds,
+    verified,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,12 +60,14 @@ class Result:
 
     def __repr__(self) -> str:
         accuracy = f"accuracy {self.final[metrics.ACCURACY]:.4f}"
-        return f"<Result of {self.trial.name} after {self.trial.rounds} rounds, {accuracy}>"
+        return (
+            f"<Result of {self.trial.name} after {self.rounds['round'].max()} rounds, {accuracy}>"
+        )
 
     def model(self) -> "torch.nn.Module":
         """The model with the final params; it takes examples and gives logits."""
         shape = datasets.describe(self.trial.data)
-        built = models.build(self.trial.model, shape.feature_shape, shape.num_classes)
+        built = models.build(self.trial.model, *form_of(shape))
         return as_module(built, self.params)
 
 
@@ -111,15 +124,15 @@ def run(
 ) -> Result:
     """Run a trial, in this process or on shards of a Ray cluster; the numbers are the same.
 
-    A trial whose method is a plugin is given by its settings, as a mapping: it can be checked only
-    when the plugin is loaded. With `output` the trial is kept in that folder and tracked in MLflow
+    A trial that needs a plugin is given by its settings, as a mapping: it can be checked only when
+    the plugin is loaded. With `output` the trial is kept in that folder and tracked in MLflow
     there, is continued if it was interrupted, and is not run again if it is finished. Without,
     nothing is left on disk.
     """
     from fedcome_ray.launch.single import SingleRequest, run_single
 
     files = _files(plugins)
-    methods.load_plugins(files)
+    load_plugins(files)
     wanted = trial if isinstance(trial, Trial) else parse_trial(dict(trial))
     (own,) = identified([wanted], _folder(data_dir))
     machine = MachineOptions(address, num_shards, device=device)
@@ -161,7 +174,7 @@ def run_grid(
     from fedcome_ray.launch.request import Finished, Request, made_from
 
     files = _files(plugins)
-    methods.load_plugins(files)
+    load_plugins(files)
     if name is None and not axes:
         raise UserError("run_grid: give the name of a grid, or axes")
     loaded = grid.load(str(name)) if name is not None else grid.DEFAULTS_ALONE
@@ -188,7 +201,7 @@ def run_grid(
 
 def results(folder: str | Path = "results", *, plugins: Iterable[str | Path] = ()) -> Results:
     """The finished trials in an output folder; those of plugins need them to be read one by one."""
-    methods.load_plugins(_files(plugins))
+    load_plugins(_files(plugins))
     trials = Path(folder).expanduser().absolute() / "trials"
     if not trials.is_dir():
         raise UserError(f"`{folder}` is no folder of results: it has no folder `trials`")
@@ -240,18 +253,18 @@ def _read(folder: Path) -> Result:
         trial=_trial_of(folder),
         final=found.final,
         rounds=rounds,
-        clients=pd.read_parquet(folder / "clients.parquet"),
-        params=load_file(folder / MODEL)["params"],
+        clients=pd.read_parquet(verified(folder, CLIENTS)),
+        params=load_file(verified(folder, MODEL))["params"],
     )
 
 
 def _trial_of(folder: Path) -> Trial:
-    return parse_trial(json.loads((folder / SETTINGS).read_text()))
+    return parse_trial(json.loads(verified(folder, SETTINGS).read_text()))
 
 
 def _trial_row(folder: Path) -> dict[str, Any]:
     found = _finished(folder)
-    settings = flatten(json.loads((folder / SETTINGS).read_text()))
+    settings = flatten(json.loads(verified(folder, SETTINGS).read_text()))
     return {"key": found.key, "name": found.name, **settings, **found.final}
 
 

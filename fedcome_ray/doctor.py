@@ -53,7 +53,7 @@ def _main(args: argparse.Namespace) -> int:
 
     from fedcome_ray.health.verdicts import verdicts
 
-    output = args.output.expanduser().absolute()
+    output = paths.absolute(args.output, "--output")
     data_dir = paths.check_data_dir(args.data_dir)
     uri = paths.tracking_uri(args.tracking_uri, output)
     out = Console(file=sys.stdout, soft_wrap=True)

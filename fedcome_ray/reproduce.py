@@ -25,7 +25,8 @@ examples:
   python -m fedcome_ray.reproduce --profile paper --address 10.0.0.1:6379 --output /shared/results
 
 The same command skips finished trials and continues unfinished ones.
-exit codes: 0 everything finished, 1 some trials failed or were interrupted, 2 the request was wrong
+exit codes: 0 everything finished, 1 some trials failed or were interrupted, 2 the request was
+  wrong, 3 all finished, but MLflow is behind: it failed, and the same command mirrors the results
 """
 
 
@@ -70,6 +71,7 @@ def _main(args: argparse.Namespace) -> int:
     from fedcome_ray import datasets
     from fedcome_ray.experiments import grid
     from fedcome_ray.launch import grids
+    from fedcome_ray.launch.outcome import Outcome
 
     trials = grids.trials_of(args, *(args.only or grid.grid_names()))
     if args.dry_run:
@@ -80,33 +82,42 @@ def _main(args: argparse.Namespace) -> int:
         for config in {trial.data for trial in request.trials}:
             datasets.check_available(config, request.locations.data_dir)
     outcomes = run_grids(requests, talk)
-    code = max(outcome.exit_code for outcome in outcomes)
+    code = Outcome.of_all(outcomes).exit_code
     if outcomes[-1].is_interrupted:
         return code
-    return max(code, write_report(requests[0], talk))
+    return write_report(requests[0], talk) or code
 
 
 def show_cost(args: argparse.Namespace, trials: "Mapping[str, list[Trial]]", talk: Talk) -> None:
     """The cost of each grid and of all, on this machine or on a cluster of so many CPUs."""
     from fedcome_ray.launch import cost, document
+    from fedcome_ray.numerics import device
 
+    machine = arguments.machine_options(args)
+    if args.cpus and machine.wants_gpus:
+        raise UserError(f"--cpus: got `{args.cpus}`, but trials are to compute on GPUs")
+    is_on_cpus = args.cpus or machine.refuses_gpus
+    on = device.CPU if is_on_cpus else device.wished("gpu" if machine.wants_gpus else "auto")
+    gpus = 0 if on == device.CPU else len(device.usable_gpus())
+    cores = args.cpus or os.cpu_count() or 1
+    workers = cost.Workers(gpus, "GPU") if gpus else cost.Workers(cores, "CPU")
     progress = talk.progress()
     every = [trial for some in trials.values() for trial in some]
-    rates = cost.calibrate(every, lambda text: doing(progress, text))
+    rates = cost.calibrate(every, lambda text: doing(progress, text), on)
     costs = {name: cost.estimate(some, rates) for name, some in trials.items()}
     numbers = {name: len(some) for name, some in trials.items()}
-    cores = args.cpus or os.cpu_count() or 1
     talk.document(
         {
             "profile": args.profile,
             "cpus": cores,
+            "gpus": gpus,
             "grids": [
                 {"grid": name, "trials": numbers[name], "cost": document.of_cost(own)}
                 for name, own in costs.items()
             ],
         }
     )
-    talk.results().print(cost.cost_table(costs, numbers, cores))
+    talk.results().print(cost.cost_table(costs, numbers, workers))
 
 
 def run_grids(requests: "list[Request]", talk: Talk) -> "list[Outcome]":

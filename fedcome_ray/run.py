@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,6 +20,7 @@ examples:
 
 Without --num-shards and --address the trial runs in this process, without Ray: same numbers.
 The same command continues an interrupted trial.
+exit codes: 0 finished, 1 failed or interrupted, 2 the request was wrong, 3 MLflow is behind
 """
 
 
@@ -33,9 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = arguments.command("fedcome_ray.run", "Run one federated-learning trial.", EXAMPLES)
     arguments.add_common_arguments(parser)
     arguments.add_machine_arguments(parser)
-    parser.add_argument(
-        "--init-model", type=Path, metavar="PATH", help="params to start from (.safetensors)"
-    )
+    arguments.add_start_argument(parser)
     arguments.add_output_arguments(parser)
     parser.add_argument(
         "--from",
@@ -54,25 +52,24 @@ def _parser() -> argparse.ArgumentParser:
 def _main(args: argparse.Namespace) -> int:
     talk = Talk.of(args)
     talk.begin("preparing the trial")
-    from fedcome_ray import methods
     from fedcome_ray.experiments.settings import parse_overrides
     from fedcome_ray.experiments.trial import identified, parse_trial
-    from fedcome_ray.launch import repeat, show, single
+    from fedcome_ray.launch import repeat, show, single, start
+    from fedcome_ray.plugins import load_plugins
 
-    methods.load_plugins(args.plugin)
-    init_params = single.read_params(args.init_model) if args.init_model else None
+    load_plugins(args.plugin)
+    init_params = start.read_params(args.init_model) if args.init_model else None
     locations = arguments.locations(args)
     kept = repeat.find(args.origin, locations) if args.origin else None
     if kept is not None:
-        locations = repeat.with_plugin(locations, kept)
+        locations = repeat.with_plugins(locations, kept)
     draft = single.draft_of(parse_overrides(args.set), init_params, kept)
     (trial,) = identified([parse_trial(draft.settings)], locations.data_dir)
     if args.show:
         sys.stdout.write(show.text(trial, draft.origins))
         return OK
     request = single.SingleRequest(trial, locations, arguments.machine_options(args), init_params)
-    single.run_and_show(request, talk)
-    return OK
+    return single.run_and_show(request, talk)
 
 
 class _CallableModule(ModuleType):

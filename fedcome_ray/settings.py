@@ -37,15 +37,16 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="FILE",
-        help="a Python file with a method of your own, to be listed too; may be repeated",
+        help="a Python file with methods, models, samplers or datasets of your own, to be listed "
+        "too; may be repeated",
     )
     return parser
 
 
 def _main(args: argparse.Namespace) -> int:
-    from fedcome_ray import methods
+    from fedcome_ray.plugins import load_plugins
 
-    methods.load_plugins(args.plugin)
+    load_plugins(args.plugin)
     sys.stdout.write(schema() if args.schema else reference())
     return OK
 

@@ -17,12 +17,13 @@ examples:
   python -m fedcome_ray.tune --grid partial_participation --set method.name=fedcome --set rounds=20
   python -m fedcome_ray.tune --axis seed=0,1,2 --axis method.name=fedavg,fedcome --set rounds=50
   python -m fedcome_ray.tune --grid search --best best.yaml
-  python -m fedcome_ray.tune --grid search --search asha --samples 27 --best best.yaml
+  python -m fedcome_ray.tune --grid search --search asha --samples 27 --seeds 0,1,2 --best best.yaml
   python -m fedcome_ray.tune --grid heterogeneity --overlay best.yaml
   python -m fedcome_ray.tune --grid my_grid.yaml --profile paper --address 10.0.0.1:6379
 
 The same command skips finished trials and continues unfinished ones.
-exit codes: 0 all trials finished, 1 some failed or were interrupted, 2 the request was wrong
+exit codes: 0 all trials finished, 1 some failed or were interrupted, 2 the request was wrong,
+  3 all finished, but MLflow is behind: it failed, and the same command mirrors the results
 """
 
 
@@ -47,7 +48,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--search",
         choices=["optuna", "asha"],
-        help="try settings from the grid's `space` instead: by Optuna, or with early stopping",
+        help="try settings from the grid's `space` instead: by Optuna, or by halving, which runs "
+        "only the best to the end; compared on held-out examples, by the mean over --seeds",
     )
     parser.add_argument(
         "--samples",
@@ -56,7 +58,10 @@ def _parser() -> argparse.ArgumentParser:
         help="with --search: of each method (16)",
     )
     parser.add_argument(
-        "--best", type=Path, metavar="FILE", help="write the best settings found as an overlay"
+        "--best",
+        type=Path,
+        metavar="FILE",
+        help="write the best settings on held-out examples, by the mean over --seeds, as overlay",
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="show trials and cost, start nothing"
@@ -68,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
         "--show", action="store_true", help="print every trial as YAML, with where it comes from"
     )
     arguments.add_common_arguments(parser)
+    arguments.add_start_argument(parser)
     arguments.add_machine_arguments(parser)
     arguments.add_launch_arguments(parser)
     arguments.add_output_arguments(parser)
@@ -86,7 +92,7 @@ def _main(args: argparse.Namespace) -> int:
     if args.show:
         grids.show_trials(args, sys.stdout)
         return OK
-    request, search = grids.request_of(args)
+    request, search = grids.request_of(args, talk.progress())
     if args.dry_run:
         grids.show_plan(request, search, talk, all_trials=args.list_trials)
         return OK

@@ -14,6 +14,7 @@ from typing import Any
 
 from fedcome_ray.console import arguments
 from fedcome_ray.console.exits import OK, guarded
+from fedcome_ray.console.paths import absolute
 from fedcome_ray.errors import FedcomeError, UserError
 from fedcome_ray.tracking.views import SEEDS, saved_view_tags, view_url
 
@@ -30,7 +31,7 @@ Stop it with Ctrl-C. Only this machine can reach it.
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    return guarded(lambda: _main(args.output.expanduser().absolute(), args.port))
+    return guarded(lambda: _main(absolute(args.output, "--output"), args.port))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -92,10 +93,15 @@ def _start(store: Path, port: int, log: Any) -> subprocess.Popen[bytes]:
         f"sqlite:///{store}",
     ]
     command += ["--host", HOST, "--port", str(port), "--workers", "1"]
+    # A page of another site, open in the same browser, must neither read nor change results.
+    own = [f"{name}:{port}" for name in (HOST, "localhost")]
+    command += ["--allowed-hosts", ",".join(own), "--x-frame-options", "DENY"]
+    command += ["--cors-allowed-origins", ",".join(f"http://{one}" for one in own)]
     # Its job runner would take a gigabyte and a minute, for features of language models.
     environment = os.environ | {
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE": "false",
     }
     return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
@@ -104,7 +110,7 @@ def _wait_until_healthy(server: str, process: subprocess.Popen[bytes], log: Path
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end and process.poll() is None:
         try:
-            urllib.request.urlopen(f"{server}/health", timeout=2).close()
+            urllib.request.urlopen(f"{server}/health", timeout=2).close()  # nosec B310
         except OSError:
             time.sleep(0.5)
         else:
@@ -129,7 +135,7 @@ def _post(server: str, action: str, content: dict[str, Any]) -> Any:
         data=json.dumps(content).encode(),
         headers={"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=30) as answer:
+    with urllib.request.urlopen(request, timeout=30) as answer:  # nosec B310
         return json.load(answer)
 
 

@@ -57,10 +57,13 @@ def train(
     lr: float,
     weight_decay: float = 0.0,
     clip_norm: float | None = None,
+    momentum: float = 0.0,
 ) -> Tensor:
     """The params after SGD over these batches."""
     vector_to_parameters(start.clone(), module.parameters())
-    optimiser = torch.optim.SGD(module.parameters(), lr=lr, weight_decay=weight_decay)
+    optimiser = torch.optim.SGD(
+        module.parameters(), lr=lr, momentum=momentum, weight_decay=weight_decay
+    )
     module.train()
     for x, y in batches:
         optimiser.zero_grad()

@@ -21,6 +21,9 @@ DEVICE = torch.device("privateuseone", 0)  # before it has the name
 TALK: Counter[str] = Counter()
 """`to_device`, `to_host` (copies) and `read` (single values that the host waits for)."""
 
+CALLS: Counter[str] = Counter()
+"""Operations on the device, by name."""
+
 LIVE: dict[int, int] = {}
 """Bytes of the device's tensors that are alive, by where their numbers are."""
 PEAK = [0]
@@ -87,6 +90,7 @@ def compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
             raise RuntimeError(f"{name} mixes tensors of {NAME} and of the CPU")
     if not is_ours:
         return func(*args, **kwargs)
+    CALLS[name] += 1
     on_cpu = {**kwargs, **({"device": torch.device("cpu")} if "device" in kwargs else {})}
     on_cpu.pop("pin_memory", None)
     result = func(*_held(args), **_held(on_cpu))

@@ -48,9 +48,16 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="a Python file with a method of your own; may be repeated",
+        help="a Python file with methods, models, samplers or datasets of your own; may be "
+        "repeated",
     )
     add_location_arguments(parser)
+
+
+def add_start_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--init-model", type=Path, metavar="PATH", help="params to start from (.safetensors)"
+    )
 
 
 def add_location_arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,6 +124,14 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
         "are the product",
     )
     parser.add_argument(
+        "--seeds",
+        dest="axis",
+        action="append",
+        type="seed={}".format,
+        metavar="S1,S2",
+        help="the same as --axis seed=S1,S2: every trial, or candidate of a search, with each seed",
+    )
+    parser.add_argument(
         "--max-concurrent", type=positive_int, metavar="N", help="trials at the same time"
     )
     parser.add_argument(
@@ -135,6 +150,22 @@ def positive_int(text: str) -> int:
     value = int(text) if text.isdecimal() else 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got `{text}`")
+    return value
+
+
+def natural_int(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 20):
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, got `{text}`")
+    return int(text)
+
+
+def share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"expected a number above 0 and below 1, got `{text}`")
     return value
 
 

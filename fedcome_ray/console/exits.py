@@ -7,10 +7,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from fedcome_ray.errors import FedcomeError, UserError
+from fedcome_ray.errors import FedcomeError, UserError, cut
 from fedcome_ray.numerics import environment
 
 OK, FAILED, USAGE = 0, 1, 2
+BEHIND = 3
+"""All is done, but MLflow does not have all of it."""
+LONGEST_LINE = 1_000
 INTERRUPTED = "interrupted; the same command goes on"
 
 
@@ -23,11 +26,11 @@ def guarded(action: Callable[[], int], *, portable: bool = False) -> int:
             environment.make_portable()  # before `action` imports NumPy
         return action()
     except UserError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        print(f"error: {_short(error)}", file=sys.stderr)  # noqa: T201
         return USAGE
     except FedcomeError as error:
         where = [f"\n  {note}" for note in getattr(error, "__notes__", [])]
-        print(f"failed: {error}{''.join(where)}", file=sys.stderr)  # noqa: T201
+        print(f"failed: {_short(error)}{''.join(where)}", file=sys.stderr)  # noqa: T201
         return FAILED
     except OSError as error:  # a full disk, a folder that was removed
         print(f"failed: {error}", file=sys.stderr)  # noqa: T201
@@ -35,6 +38,11 @@ def guarded(action: Callable[[], int], *, portable: bool = False) -> int:
     except KeyboardInterrupt:
         print(INTERRUPTED, file=sys.stderr)  # noqa: T201
         return FAILED
+
+
+def _short(error: Exception) -> str:
+    """What is to be said, whatever the user's values in it."""
+    return "\n".join(cut(line, LONGEST_LINE) for line in str(error).splitlines())
 
 
 @contextmanager

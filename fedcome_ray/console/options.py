@@ -27,6 +27,11 @@ class MachineOptions:
         """Whether the user insists on them."""
         return self.device == "gpu" or bool(self.gpus_per_shard)
 
+    @property
+    def refuses_gpus(self) -> bool:
+        """Whether the user wants them left alone."""
+        return self.device == "cpu" or self.gpus_per_shard == 0
+
     def __post_init__(self) -> None:
         self._check_gpus()
         for name in ("num_shards", "max_concurrent"):

@@ -7,11 +7,19 @@ from pathlib import Path
 from fedcome_ray.errors import UserError
 
 
-def check_output(folder: Path) -> Path:
-    """The output folder, made if need be; it must take files."""
-    folder = folder.expanduser().absolute()
+def absolute(path: Path, option: str) -> Path:
+    """A path that an option gives, from the root."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        return path.expanduser().absolute()
+    except RuntimeError as error:  # nobody is called so
+        raise UserError(f"{option}: `{path}`: {error}") from None
+
+
+def check_output(folder: Path) -> Path:
+    """The output folder, made if need be, for its user alone; it must take files."""
+    folder = absolute(folder, "--output")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
@@ -23,7 +31,7 @@ def check_data_dir(folder: Path | None) -> Path | None:
     """The data folder, which must be readable if it is given."""
     if folder is None:
         return None
-    folder = folder.expanduser().absolute()
+    folder = absolute(folder, "--data-dir")
     try:
         next(folder.iterdir(), None)
     except OSError as error:

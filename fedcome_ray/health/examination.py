@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from fedcome_ray.errors import FedcomeError
-from fedcome_ray.numerics import environment
+from fedcome_ray.numerics import environment, memory
 
 PROBE_SECONDS = 300
 
@@ -47,7 +47,7 @@ def examine(output: str) -> Examination:
     return {
         "host": platform.node(),
         "cores": os.cpu_count() or 1,
-        "memory_bytes": _memory_bytes(),
+        "memory_bytes": memory.total_bytes(),
         "plain": plain,
         "portable": portable[0] if portable else None,
         "portable_obstacle": obstacle,
@@ -67,13 +67,6 @@ def _examine_gpu() -> tuple[dict[str, Any] | None, str | None]:
         return None, str(error)
     finally:
         process.kill()
-
-
-def _memory_bytes() -> int:
-    if "SC_PHYS_PAGES" in os.sysconf_names:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    command = ["sysctl", "-n", "hw.memsize"]  # of macOS
-    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def _start(variables: dict[str, str], *words: str, module: str = "probe") -> subprocess.Popen[str]:

@@ -25,7 +25,12 @@ from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import run_round
 from fedcome_ray.federation.server import Server
 from fedcome_ray.federation.shards import LocalShards
-from fedcome_ray.models.convolutional import Conv2, build_conv2, convolve_by_products
+from fedcome_ray.models.convolutional import (
+    Conv2,
+    build_conv2,
+    convolve_by_library,
+    convolve_by_products,
+)
 from fedcome_ray.numerics import device
 from fedcome_ray.numerics.libraries import device_name
 
@@ -45,8 +50,10 @@ TIMED: dict[str, tuple[dict[str, Any], int]] = {
 }
 
 
+FORMS = {"grouped": convolve_by_library, "products": convolve_by_products}
 TRAINED_BY = {
     "engine": "engine",
+    "grouped": "grouped convolutions",
     "products": "convolutions as products",
     "captured": "captured steps",
     "loop": "plain loop",
@@ -79,12 +86,13 @@ def examine(where: torch.device) -> Gpu:
 
 
 def compared() -> dict[str, Trial]:
-    """Every model, and every method on a small one."""
+    """Every model, and every federated method on a small one."""
     by_model: dict[str, Any] = {name: {"model": {"name": name}} for name in models.REGISTRY}
     small = {"name": "mlp", "hidden": [16]}
     by_method: dict[str, Any] = {
         name: {"model": small, "method": {"name": name}, "sampler": {"name": "similarity"}}
         for name in methods.REGISTRY
+        if name not in methods.REFERENCES
     }
     settings = {**by_model, **by_method}
     return {name: Trial.model_validate({"cohort_size": 5, **s}) for name, s in settings.items()}
@@ -119,8 +127,8 @@ def trained(trial: Trial, where: torch.device) -> tuple[Tensor, Tensor]:
 
 
 def speeds(kind: str, where: torch.device) -> dict[str, float]:
-    """Examples a second: of our engine as it is, with convolutions as products, with captured
-    steps; of a plain loop over clients.
+    """Examples a second: of our engine as it is, with each form of convolutions alone, with
+    captured steps; of a plain loop over clients.
     """
     settings, num_clients = TIMED[kind]
     population = random_population([200] * num_clients, IMAGE, num_classes=10)
@@ -135,9 +143,9 @@ def speeds(kind: str, where: torch.device) -> dict[str, float]:
     found = {"engine": num_examples / _seconds(train)}
     usual = shard.trainer
     if kind == "convolutional":
-        model = build_conv2(Conv2(), IMAGE, 10, convolve_by_products)
-        shard.trainer = replace(usual, model=model)
-        found["products"] = num_examples / _seconds(train)
+        for form, convolve in FORMS.items():
+            shard.trainer = replace(usual, model=build_conv2(Conv2(), IMAGE, 10, convolve))
+            found[form] = num_examples / _seconds(train)
         shard.trainer = usual
     shard.take_static_steps()
     found["captured"] = num_examples / _seconds(train)

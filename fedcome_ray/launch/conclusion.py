@@ -23,7 +23,7 @@ def launch_record(
     """What the launch itself leaves in MLflow: parameters, metrics, texts."""
     params = {
         "trials": len(finished.request.trials),
-        "pending": outcome.num_pending,
+        "pending": len(outcome.pending),
         "profile": finished.request.profile,
     }
     counted = {
@@ -41,7 +41,7 @@ def launch_record(
         {
             "results.txt": recorder.export_text(),
             "failures.txt": failures,
-            "best.yaml": best_settings(finished),
+            **({"best.yaml": best_settings(finished)} if finished.request.selects else {}),
             **finished.request.made_from,
         },
     )
@@ -69,9 +69,10 @@ def conclude(finished: Finished, outcome: Outcome, out: Console) -> None:
         tell(out, outcome.complaint, "yellow")
     if outcome.stopped:
         say(out, f"{len(outcome.stopped)} trials were stopped early: others did better")
-    missing = outcome.num_pending - len(outcome.finished) - len(outcome.stopped)
+    # What is there counts: of an interrupted launch, not all that happened was heard.
+    missing = outcome.pending - finished.results.keys() - outcome.stopped
     if missing:
-        say(out, f"{missing} trials are not finished; the same command goes on")
+        say(out, f"{len(missing)} trials are not finished; the same command goes on")
         say(out, f"log        {request.log}")
     locations = request.locations
     say_where(out, locations.output, locations.output, locations.tracking_uri)

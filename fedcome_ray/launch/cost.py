@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
 from rich.table import Table
 
@@ -14,12 +15,13 @@ from fedcome_ray import datasets, methods, models
 from fedcome_ray.clients.rehearsal import first_message, random_population
 from fedcome_ray.clients.shard import Shard
 from fedcome_ray.datasets import DatasetSettings
-from fedcome_ray.datasets.population import Description
+from fedcome_ray.datasets.population import Description, form_of
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.hyperparameters import name_of
 from fedcome_ray.methods import parts
 from fedcome_ray.numerics import device
-from fedcome_ray.runtime.placement import Placement
+from fedcome_ray.runtime.placement import MOST_PER_GPU, Placement
+from fedcome_ray.trials.memory import check_memory, memory_of
 
 # Measured on small trials: starting and ending one, and what a round costs beside its training.
 TRIAL_OVERHEAD_SECONDS = 1.0
@@ -36,9 +38,16 @@ class Cost(NamedTuple):
 
     rounds: int = 0
     client_updates: int = 0
-    cpu_seconds: float = 0.0
+    cpu_seconds: float = 0.0  # of a GPU, where trials compute on one
     disk_bytes: int = 0
     memory_bytes: int = 0  # of the largest trial, in all its processes
+
+
+class Workers(NamedTuple):
+    """What trials compute on."""
+
+    number: int
+    kind: Literal["CPU", "GPU"]
 
 
 Kind = tuple[object, ...]
@@ -53,13 +62,16 @@ def calibrate(
     device.prepare_process()
     kinds: dict[Kind, Trial] = {}
     for trial in trials:
-        kinds.setdefault(_kind(trial, _describe(trial.data)), trial)
+        shape = _describe(trial.data)
+        check_memory(trial, shape)
+        kinds.setdefault(_kind(trial, shape), trial)
     rates: Rates = {}
     for number, (kind, trial) in enumerate(kinds.items(), start=1):
         what = f"{name_of(trial.model)} on {trial.data.dataset}, {name_of(trial.method)}"
         tell(f"calibrating {number} of {len(kinds)}: {what}")
         shape = _describe(trial.data)
-        cohort = trial.cohort_size_of(shape.num_clients)
+        is_alone = methods.build(trial.method).pools
+        cohort = 1 if is_alone else trial.cohort_size_of(shape.num_clients)
         rates[kind] = _seconds_per_example(trial, shape, cohort, on)
     return rates
 
@@ -87,28 +99,30 @@ def _describe(data: DatasetSettings) -> Description:
 
 
 def _kind(trial: Trial, shape: Description) -> Kind:
-    """What decides the speed of local training: model, batches, plain or corrected steps."""
+    """What decides the speed of local training: model, batches, kind of steps, company."""
     method = methods.build(trial.method)
-    is_plain = method.correct is parts.uncorrected and trial.local.clip_norm is None
+    is_plain = method.correct is parts.uncorrected and trial.local.is_plain
     batch = trial.local.batch_size or shape.num_train // shape.num_clients
-    return trial.model, shape.feature_shape, shape.num_classes, batch, is_plain
+    return trial.model, *form_of(shape), batch, is_plain, method.pools
 
 
 def _cost_of(trial: Trial, shape: Description, cohort: int, seconds_per_example: float) -> Cost:
-    trained = trial.local.epochs * shape.num_train / shape.num_clients * cohort
-    evaluated = shape.num_test / trial.eval_every / 3  # only a forward pass
-    per_round = (trained + evaluated) * seconds_per_example + ROUND_OVERHEAD_SECONDS
-    params_bytes = 4 * models.build(trial.model, shape.feature_shape, shape.num_classes).dim
+    size = np.array(math.ceil(shape.num_train / shape.num_clients))
+    trained = cohort * float(trial.local.num_seen(size))
+    tested = shape.num_test / trial.eval_every
+    if trial.eval_train_every is not None:
+        tested += shape.num_train / trial.eval_train_every
+    evaluated = tested / 3  # only a forward pass
+    tuned = (trial.eval_personal_epochs or 0) * shape.num_train / trial.eval_every
+    per_round = (trained + tuned + evaluated) * seconds_per_example + ROUND_OVERHEAD_SECONDS
+    params_bytes = 4 * models.build(trial.model, *form_of(shape)).dim
     results = (1 + trial.rounds // trial.eval_every) * shape.num_clients
-    example_bytes = 4 * math.prod(shape.feature_shape)
     return Cost(
         rounds=trial.rounds,
         client_updates=trial.rounds * cohort,
         cpu_seconds=trial.rounds * per_round + TRIAL_OVERHEAD_SECONDS,
         disk_bytes=2 * params_bytes + trial.rounds * ROUND_BYTES + results * CLIENT_BYTES,
-        memory_bytes=PROCESS_BYTES
-        + (shape.num_train + shape.num_test) * example_bytes
-        + 2 * cohort * params_bytes,  # as reported, and joined at the server
+        memory_bytes=PROCESS_BYTES + sum(memory_of(trial, shape)),
     )
 
 
@@ -120,7 +134,8 @@ def _seconds_per_example(trial: Trial, shape: Description, cohort: int, on: torc
     """
     size = math.ceil(shape.num_train / shape.num_clients)
     few = min(size, 2 * (trial.local.batch_size or size))
-    once = trial.model_copy(update={"local": trial.local.model_copy(update={"epochs": 1})})
+    by_all = {"participation": None, "cohort_size": None}
+    once = trial.model_copy(update={"local": trial.local.for_epochs(1), **by_all})
     alone = _training_seconds(once, shape, 1, few, on) / few
     company = min(cohort, int(CALIBRATION_SECONDS / (alone * few)))
     if company <= 1:
@@ -131,24 +146,32 @@ def _seconds_per_example(trial: Trial, shape: Description, cohort: int, on: torc
 def _training_seconds(
     trial: Trial, shape: Description, num_clients: int, size: int, on: torch.device
 ) -> float:
-    population = random_population([size] * num_clients, shape.feature_shape, shape.num_classes)
+    population = random_population([size] * num_clients, *form_of(shape))
     shard = Shard(trial, population, on)
     received = first_message(shard, num_clients)
+    # Other people's work on the same CPUs is not part of the cost; a GPU's time is not CPU time.
+    clock = time.process_time if on.type == "cpu" else time.perf_counter
     times = []
     for round_index in range(2):  # the first warms up
-        start = time.perf_counter()
-        shard.train(received, tuple(range(num_clients)), round_index)
-        times.append(time.perf_counter() - start)
+        start = clock()
+        report = shard.train(received, tuple(range(num_clients)), round_index)
+        report.total_lr.cpu()  # waits for a GPU, which may only have begun
+        times.append(clock() - start)
     return min(times)
 
 
-def cost_words(cost: Cost, placement: Placement) -> str:
-    """The cost in words; processes that share a GPU are not taken to be faster than one alone."""
+def workers_of(placement: Placement) -> Workers:
+    """Who works; processes that share a GPU are not taken to be faster than one alone."""
     share = placement.trial.gpus_per_shard
     processes = placement.concurrent * placement.trial.num_shards
-    workers = math.ceil(processes * share) if share else processes
-    wall = timedelta(seconds=round(cost.cpu_seconds / workers))
-    where = f"{workers} {'GPU(s)' if share else 'cores'}"
+    return Workers(math.ceil(processes * share), "GPU") if share else Workers(processes, "CPU")
+
+
+def cost_words(cost: Cost, placement: Placement) -> str:
+    """The cost in words."""
+    workers = workers_of(placement)
+    wall = timedelta(seconds=round(cost.cpu_seconds / workers.number))
+    where = f"{workers.number} {'GPU(s)' if workers.kind == 'GPU' else 'cores'}"
     return (
         f"{cost.rounds:,} rounds, {cost.client_updates:,} client updates: about {wall} on {where} "
         f"by a short calibration of this machine, {_size(cost.disk_bytes)} on disk, "
@@ -156,31 +179,33 @@ def cost_words(cost: Cost, placement: Placement) -> str:
     )
 
 
-def cost_table(costs: Mapping[str, Cost], num_trials: Mapping[str, int], cores: int) -> Table:
-    """The cost of each grid and of all, on a machine or a cluster of so many CPUs."""
+def cost_table(costs: Mapping[str, Cost], num_trials: Mapping[str, int], workers: Workers) -> Table:
+    """The cost of each grid and of all, on a machine or a cluster with these."""
+    number, kind = workers
     table = Table(  # as narrow as can be: no cell may be cut in a terminal of 80 columns
-        title=f"By a short calibration of this machine, for {cores} CPUs",
+        title=f"By a short calibration of this machine, for {number} {kind}s",
         box=None,
         padding=(0, 0, 0, 1),
     )
     table.add_column("grid", no_wrap=True)
-    for heading in ("trials", "rounds", "updates", "CPU time", "time", "disk", "RAM"):
+    for heading in ("trials", "rounds", "updates", f"{kind} time", "time", "disk", "RAM"):
         table.add_column(heading, justify="right", no_wrap=True)
     for name, cost in costs.items():
-        table.add_row(name, str(num_trials[name]), *_cells(cost, num_trials[name], cores))
+        table.add_row(name, str(num_trials[name]), *_cells(cost, num_trials[name], workers))
     total = sum(cost.cpu_seconds for cost in costs.values())
     table.add_section()
-    table.add_row("all", *[""] * 3, time_words(total), time_words(total / cores), "", "")
+    table.add_row("all", *[""] * 3, time_words(total), time_words(total / number), "", "")
     return table
 
 
-def _cells(cost: Cost, num_trials: int, cores: int) -> list[str]:
-    at_once = min(num_trials, cores)
+def _cells(cost: Cost, num_trials: int, workers: Workers) -> list[str]:
+    number, kind = workers
+    at_once = min(num_trials, number * MOST_PER_GPU if kind == "GPU" else number)
     return [
         f"{cost.rounds:,}",
         f"{cost.client_updates / 1000:,.0f}k",
         time_words(cost.cpu_seconds),
-        time_words(cost.cpu_seconds / cores),
+        time_words(cost.cpu_seconds / number),
         _size(cost.disk_bytes),
         _size(at_once * cost.memory_bytes),
     ]

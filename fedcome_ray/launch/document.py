@@ -34,7 +34,8 @@ def of_trial(
 def of_run(trial: Trial, folder: Path, *, was_finished: bool, tracking_uri: str) -> Document:
     """A trial on its own, which has just ended or was finished before."""
     result = read_result(folder)
-    own = of_trial(trial, folder, "finished", trial.rounds, result)
+    assert result is not None
+    own = of_trial(trial, folder, "finished", result.rounds, result)
     return {**own, "was_finished": was_finished, "tracking_uri": tracking_uri}
 
 
@@ -55,7 +56,7 @@ def of_plan(
     """A launch that might be: nothing is started."""
     place = placement.trial
     return {
-        **_of_request(finished.request, _trials(finished, Outcome(0))),
+        **_of_request(finished.request, _trials(finished, Outcome())),
         "axes": {name: list(values) for name, values in axes.items()},
         "placement": {
             "trials_at_once": placement.concurrent,
@@ -91,11 +92,12 @@ def _trials(finished: Finished, outcome: Outcome) -> list[Document]:
 def _of_any(trial: Trial, finished: Finished, outcome: Outcome) -> Document:
     folder, key = finished.request.folder(trial), trial.key
     if key in finished.results:
-        return of_trial(trial, folder, "finished", trial.rounds, finished.results[key])
+        result = finished.results[key]
+        return of_trial(trial, folder, "finished", result.rounds, result)
     rounds_done = finished.begun.get(key, 0)
     if key in outcome.failures:
         failed = of_trial(trial, folder, "failed", rounds_done)
         return {**failed, "failure": outcome.failures[key]}
-    if key in outcome.stopped or finished.request.scheduler.is_stopped(folder):
+    if key in outcome.stopped:
         return of_trial(trial, folder, "stopped", rounds_done)
     return of_trial(trial, folder, "begun" if rounds_done else "waiting", rounds_done)

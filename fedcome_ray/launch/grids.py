@@ -7,21 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import torch
 from rich.console import Console
 
-from fedcome_ray import methods
 from fedcome_ray.console import arguments
-from fedcome_ray.console.output import Talk, noise_to
+from fedcome_ray.console.output import Talk, noise_to, tell
 from fedcome_ray.experiments import grid, overlay
 from fedcome_ray.experiments.settings import parse_axes, parse_overrides
 from fedcome_ray.experiments.trial import Trial, identified
-from fedcome_ray.launch import document, plan, search, show
+from fedcome_ray.launch import document, plan, search, show, start
 from fedcome_ray.launch.conclusion import conclude
 from fedcome_ray.launch.launch import check_cluster, launch
 from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.request import Extras, Finished, Request, made_from
+from fedcome_ray.plugins import load_plugins
 
 SAMPLES = 16
+VALIDATION = 0.1  # the share that is held out to select by, unless another is given
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,13 @@ def trials_of(args: argparse.Namespace, *names: str) -> dict[str, list[Trial]]:
     return _sweep(args, {name: grid.load(name) for name in names}, args.profile)
 
 
-def request_of(args: argparse.Namespace) -> tuple[Request, Search]:
+def request_of(args: argparse.Namespace, console: Console) -> tuple[Request, Search]:
     """The launch of one grid, or the search in it, that the arguments of `tune` ask for."""
     chosen = grid.load(args.grid) if args.grid else grid.DEFAULTS_ALONE
     name = Path(args.grid).stem if args.grid else grid.SWEEP
     (trials,) = _sweep(args, {name: chosen}, args.profile).values()
+    if args.search is not None or args.best is not None:
+        trials = _held_out(trials, console)
     ranges = search.parse_space(chosen.space)
     if args.search is not None:
         search.check_free(dict(parse_overrides(args.set)), "--set", trials, ranges)
@@ -51,10 +55,22 @@ def request_of(args: argparse.Namespace) -> tuple[Request, Search]:
     return request, Search(args.search, args.samples or SAMPLES, ranges)
 
 
+def _held_out(trials: list[Trial], console: Console) -> list[Trial]:
+    """The trials as settings may be selected by them: never on test examples."""
+    if any(trial.data.validation is None for trial in trials):
+        tell(
+            console,
+            f"data.validation is not set: {VALIDATION:g} of every client's training examples are "
+            f"held out, and settings are selected on them, not on the test examples",
+            "yellow",
+        )
+    return overlay.held_out(trials, VALIDATION)
+
+
 def _sweep(
     args: argparse.Namespace, grids: Mapping[str, grid.Grid], profile: str | None
 ) -> dict[str, list[Trial]]:
-    methods.load_plugins(args.plugin)
+    load_plugins(args.plugin)
     overrides = parse_overrides(args.set)
     axes = parse_axes(args.axis, overrides)
     rules = overlay.Overlay(overlay.load(args.overlay) if args.overlay else [])
@@ -73,13 +89,15 @@ def make_request(
     machine = arguments.machine_options(args)
     check_cluster(machine.address)
     locations = arguments.locations(args)
+    init_params = _init_params(args)
     return Request(
         grid_name=Path(name_or_path).stem if name_or_path else grid.SWEEP,
         profile=grid.profile_name(loaded, args.profile),
-        trials=identified(trials, locations.data_dir),
+        trials=start.started_from(identified(trials, locations.data_dir), init_params),
         locations=locations,
         machine=machine,
         measure=loaded.measure,
+        init_params=init_params,
         extras=Extras(args.timing, args.trace, args.system_metrics, getattr(args, "best", None)),
         made_from=made_from(
             grid.find(name_or_path) if name_or_path else None, args.overlay, args.plugin
@@ -89,14 +107,20 @@ def make_request(
 
 def show_trials(args: argparse.Namespace, out: IO[str]) -> None:
     """Every trial of a grid as a document of YAML, with where its settings come from."""
-    methods.load_plugins(args.plugin)
+    load_plugins(args.plugin)
     overrides = parse_overrides(args.set)
     axes = parse_axes(args.axis, overrides)
     rules = overlay.Overlay(overlay.load(args.overlay) if args.overlay else [])
     loaded = grid.load(args.grid) if args.grid else grid.DEFAULTS_ALONE
     found = grid.sweep_traced(loaded, args.profile, overrides, axes, rules)
     rules.check_used()
-    out.write("---\n".join(show.text(trial, origins) for trial, origins in found))
+    trials = start.started_from([trial for trial, _ in found], _init_params(args))
+    out.write("---\n".join(map(show.text, trials, (origins for _, origins in found))))
+
+
+def _init_params(args: argparse.Namespace) -> torch.Tensor | None:
+    path = getattr(args, "init_model", None)
+    return start.read_params(path) if path else None
 
 
 def show_plan(request: Request, wanted: Search, talk: Talk, *, all_trials: bool) -> None:

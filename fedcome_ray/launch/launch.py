@@ -1,12 +1,13 @@
 """A launch: the pending trials of a request, run, tracked and summed up."""
 
 import sys
+from functools import partial
 
 from rich.console import Console
 
 from fedcome_ray import datasets
 from fedcome_ray.console.output import doing, say
-from fedcome_ray.datasets.population import Population
+from fedcome_ray.datasets.population import Population, describe
 from fedcome_ray.launch import compiling
 from fedcome_ray.launch.conclusion import launch_record
 from fedcome_ray.launch.outcome import Outcome
@@ -15,6 +16,7 @@ from fedcome_ray.launch.work import words_of
 from fedcome_ray.tracking.store import check_uri
 from fedcome_ray.tracking.tracker import Tracker
 from fedcome_ray.trials.folder import exclusive
+from fedcome_ray.trials.memory import check_memory
 from fedcome_ray.trials.origin import command_line
 from fedcome_ray.trials.run import check_fits
 
@@ -35,16 +37,15 @@ def launch(request: Request, console: Console) -> Outcome:
             "command": command_line(),
         }
         artifacts = locations.output / "artifacts"
-        tracker = Tracker(locations.tracking_uri, request.grid_name, artifacts, tags)
-        try:
+        with Tracker(
+            locations.tracking_uri, request.grid_name, artifacts, tags, partial(doing, console)
+        ) as tracker:
             for trial in before.trials:
                 tracker.mirror(trial, request.folder(trial))
             outcome = _run(request, before, populations, tracker, console)
             tracker.check_open()
-            after = Finished.read(request) if outcome.num_pending else before
+            after = Finished.read(request) if outcome.pending else before
             tracker.launch_ended(*launch_record(after, outcome))
-        finally:
-            tracker.close()
     outcome.complaint = tracker.complaint
     return outcome
 
@@ -68,7 +69,9 @@ def load_populations(request: Request, console: Console) -> dict[str, Population
                 told.add(trial.data.dataset)
                 doing(console, f"loading {trial.data.dataset}")
             populations[key] = datasets.load(trial.data, request.locations.data_dir)
-        check_fits(trial, populations[key])
+        check_fits(trial, populations[key], request.init_params)
+        if request.machine.address is None:  # else its nodes may have more than this one
+            check_memory(trial, describe(populations[key]))
     return populations
 
 
@@ -80,15 +83,18 @@ def _run(
     console: Console,
 ) -> Outcome:
     if not before.pending:
-        return Outcome(num_pending=0)
+        return Outcome()
     if "ray" not in sys.modules:
         doing(console, "loading Ray")  # slower than starting it, with MLflow in the background
-    from fedcome_ray.launch.tune_run import run_trials
-    from fedcome_ray.runtime.connection import connected
+    from fedcome_ray.runtime.connection import begun, connected
 
-    with connected(request.machine.address, console):
-        tracker.check_open()
-        say(console, words_of(before))
-        if compiling.is_due(before.pending):
-            doing(console, "compiling, once")
-        return run_trials(request, before.pending, populations, tracker, console)
+    with begun(request.machine.address):
+        from fedcome_ray.launch.tune_run import (
+            run_trials,  # takes as long to import as Ray to start
+        )
+
+        with connected(request.machine.address, console):
+            say(console, words_of(before))
+            if compiling.is_due(before.pending):
+                doing(console, "compiling, once")
+            return run_trials(request, before.pending, populations, tracker, console)

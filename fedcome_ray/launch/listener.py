@@ -13,8 +13,9 @@ from fedcome_ray.trials.news import News
 
 
 class Tracks(Protocol):
-    """What a listener tells a tracker."""
+    """What a listener tells a tracker, and asks it."""
 
+    def check_usable(self) -> None: ...
     def trial_started(self, trial: Trial) -> None: ...
     def trial_advanced(self, trial: Trial, rounds: Sequence[Round]) -> None: ...
     def trial_ended(self, trial: Trial, status: str, folder: Path) -> None: ...
@@ -26,7 +27,7 @@ class Listener:
     def __init__(
         self, request: Request, trials: Sequence[Trial], tracker: Tracks, progress: Progress
     ) -> None:
-        self.outcome = Outcome(num_pending=len(trials))
+        self.outcome = Outcome({trial.key for trial in trials})
         self._request = request
         self._trials = {trial.key: trial for trial in trials}
         self._tracker = tracker
@@ -37,6 +38,10 @@ class Listener:
     def stopping(self) -> None:
         """Ctrl-C was pressed; may be told from within a signal handler."""
         self._progress.stopping()
+
+    def check(self) -> None:
+        """Refuse to go on without a store: it is opened while the first trials start."""
+        self._tracker.check_usable()
 
     def started(self, trial: Trial) -> None:
         if trial.key not in self._started:  # else it is a restart
@@ -65,13 +70,11 @@ class Listener:
         self._tracker.trial_ended(trial, "FAILED", self._request.folder(trial))
 
     def completed(self, trial: Trial) -> None:
-        """Tune is through with a trial; one that has not ended by itself was stopped early."""
+        """Tune is through with a trial; one that has not ended paused where the launch ends."""
         if trial.key not in self.outcome.ended:
-            folder = self._request.folder(trial)
             self.outcome.stopped.add(trial.key)
-            self._request.scheduler.stop(folder)
             self._progress.ended(trial, "stopped")
-            self._tracker.trial_ended(trial, "KILLED", folder)
+            self._tracker.trial_ended(trial, "KILLED", self._request.folder(trial))
 
     def close(self) -> None:
         """Mark the trials that were interrupted."""

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fedcome_ray import metrics
-from fedcome_ray.console.exits import FAILED, OK
+from fedcome_ray.console.exits import BEHIND, FAILED, OK
 
 
 @dataclass
 class Outcome:
     """What happened to the trials that a launch had to run."""
 
-    num_pending: int
+    pending: set[str] = field(default_factory=set)  # trial keys
     finished: set[str] = field(default_factory=set)  # trial keys
     failures: dict[str, str] = field(default_factory=dict)  # trial key -> why
-    stopped: set[str] = field(default_factory=set)  # trial keys: early, for others did better
+    stopped: set[str] = field(default_factory=set)  # trial keys: early, by a search
     phases: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds of all rounds by phase."""
     outside: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -26,8 +26,9 @@ class Outcome:
     @staticmethod
     def of_all(outcomes: "Sequence[Outcome]") -> "Outcome":
         """What happened to the trials of several launches, one after the other."""
-        whole = Outcome(sum(one.num_pending for one in outcomes))
+        whole = Outcome()
         for one in outcomes:
+            whole.pending |= one.pending
             whole.finished |= one.finished
             whole.failures |= one.failures
             whole.stopped |= one.stopped
@@ -37,6 +38,7 @@ class Outcome:
                 whole.outside[name] += seconds
             whole.complaint = one.complaint or whole.complaint
             whole.slot_seconds += one.slot_seconds
+        whole.stopped -= whole.finished  # a search may go on with what it had stopped
         return whole
 
     @property
@@ -46,11 +48,13 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        return FAILED if self.failures or self.is_interrupted else OK
+        if self.failures or self.is_interrupted:
+            return FAILED
+        return OK if self.complaint is None else BEHIND
 
     @property
     def is_interrupted(self) -> bool:
-        return len(self.ended) < self.num_pending
+        return bool(self.pending - self.ended)
 
     @property
     def overhead(self) -> float:

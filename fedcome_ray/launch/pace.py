@@ -95,7 +95,8 @@ class Pace:
 def alike(trial: Trial) -> Kind:
     """What trials have in common that differ in their seeds and lengths."""
     share = trial.participation, trial.cohort_size
-    return *akin(trial), trial.method, trial.sampler, *share, trial.eval_every
+    evaluations = trial.eval_every, trial.eval_personal_epochs
+    return *akin(trial), trial.method, trial.sampler, *share, trial.availability, *evaluations
 
 
 def akin(trial: Trial) -> Kind:

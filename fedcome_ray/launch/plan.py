@@ -24,8 +24,10 @@ def show_plan(request: Request, talk: Talk, *, all_trials: bool = False) -> None
     """Trials, placement and cost; nothing is started."""
     out, progress = talk.results(), talk.progress()
     finished = Finished.read(request)
-    nodes = [placement.this_machine()]
-    here = placement.place(request.machine, len(finished.pending) or 1, nodes)
+    machine = request.machine
+    if machine.wants_gpus and machine.address is None:
+        device.wished("gpu")  # or it is refused, as the launch would be
+    here = placement.place(machine, len(finished.pending) or 1, [placement.this_machine()])
     on = device.pick(here.trial.gpus_per_shard)
     rates = cost.calibrate(finished.pending, lambda text: doing(progress, text), on)
     total = cost.estimate(finished.pending, rates)
@@ -37,7 +39,7 @@ def show_plan(request: Request, talk: Talk, *, all_trials: bool = False) -> None
         show_axes(request.trials, axes, out)
     say(out, words_of(finished))
     if len(request.trials) > FEW:
-        out.print(cost_by_part(finished.pending, rates))
+        out.print(cost_by_part(finished.pending, rates, cost.workers_of(here).kind))
     tell(out, placement.words(here))
     tell(out, cost.cost_words(total, here))
 
@@ -78,7 +80,7 @@ def shortened(values: Sequence[str]) -> list[str]:
     return [f"{name} ({count} settings)" if count > 1 else name for name, count in counts.items()]
 
 
-def cost_by_part(trials: Sequence[Trial], rates: cost.Rates) -> Table:
+def cost_by_part(trials: Sequence[Trial], rates: cost.Rates, kind: str) -> Table:
     """What the trials of each dataset cost, or with one dataset those of each method."""
     is_one_dataset = len({trial.data.dataset for trial in trials}) == 1
     parts: dict[str, list[Trial]] = {}
@@ -87,7 +89,7 @@ def cost_by_part(trials: Sequence[Trial], rates: cost.Rates) -> Table:
         parts.setdefault(part, []).append(trial)
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("method" if is_one_dataset else "dataset")
-    for heading in ("trials", "rounds", "CPU time"):
+    for heading in ("trials", "rounds", f"{kind} time"):
         table.add_column(heading, justify="right", no_wrap=True)
     for part, some in parts.items():
         own = cost.estimate(some, rates)

@@ -132,6 +132,9 @@ class Progress:
         self._unfinished.pop(trial.key, None)
         _, accuracy = self._running.pop(trial.key, (trial, None))
         self.status[outcome] += 1
+        if outcome == "done":  # perhaps before its last round
+            left = trial.rounds - self._rounds.get(trial.key, 0)
+            self._done += left * self._cohorts[trial.key]
         if outcome == "done" and trial.key in self._began:
             self._pace.ended(trial, time.monotonic() - self._began[trial.key])
         if outcome == "done" and accuracy is not None:

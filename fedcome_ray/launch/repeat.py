@@ -1,7 +1,7 @@
 """A trial again: from the folder that it left, or from its run in MLflow.
 
-Both have the trial's settings and, where its method is a plugin, the plugin's code as it was. The
-key and the digest in the settings see to it that what is repeated is the same trial.
+Both have the trial's settings and the code of its plugins as it was. The key and the digests in
+the settings see to it that what is repeated is the same trial.
 """
 
 import json
@@ -9,13 +9,18 @@ import re
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from fedcome_ray import methods
 from fedcome_ray.console.options import Locations
+from fedcome_ray.console.paths import absolute
 from fedcome_ray.errors import UserError
+from fedcome_ray.experiments.choices import CHOICES
 from fedcome_ray.experiments.settings import Settings
-from fedcome_ray.trials.folder import SETTINGS, TrialResult
-from fedcome_ray.trials.origin import PLUGIN
+from fedcome_ray.experiments.trial import PLUGINS as FIELDS
+from fedcome_ray.plugins import load_plugins
+from fedcome_ray.registry import Registry
+from fedcome_ray.trials.folder import SETTINGS, TrialResult, verified
+from fedcome_ray.trials.origin import PLUGINS, kept_plugins
 
 RUN_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -25,24 +30,24 @@ class Kept:
     """What is left of a trial to repeat it from."""
 
     settings: Settings
-    plugin: Path | None  # its code, where the method is not known otherwise
+    plugins: tuple[str, ...]  # files with what is not known otherwise
 
 
 def find(reference: str, locations: Locations) -> Kept:
-    """The trial in a folder, or in the run of that id, and its plugin made known."""
+    """The trial in a folder, or in the run of that id, and its plugins made known."""
     folder = _folder_of(reference, locations)
     try:
-        settings: Settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        settings: Any = json.loads(verified(folder, SETTINGS).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"--from: cannot read `{folder / SETTINGS}`: {error}") from None
-    return Kept(settings, _load_plugin(settings, folder))
+    if not isinstance(settings, dict) or not isinstance(settings.get("method"), dict):
+        raise UserError(f"--from: `{folder / SETTINGS}` has not the settings of a trial")
+    return Kept(settings, _load_kept(settings, folder))
 
 
-def with_plugin(locations: Locations, kept: Kept) -> Locations:
-    """Other processes need the plugin too."""
-    if kept.plugin is None:
-        return locations
-    return replace(locations, plugins=(*locations.plugins, str(kept.plugin)))
+def with_plugins(locations: Locations, kept: Kept) -> Locations:
+    """Other processes need the plugins too."""
+    return replace(locations, plugins=(*locations.plugins, *kept.plugins))
 
 
 def command(folder: Path, result: TrialResult, locations: Locations, *, from_file: bool) -> str:
@@ -57,7 +62,7 @@ def command(folder: Path, result: TrialResult, locations: Locations, *, from_fil
 
 
 def _folder_of(reference: str, locations: Locations) -> Path:
-    path = Path(reference).expanduser().absolute()
+    path = absolute(Path(reference), "--from")
     if path.is_dir():
         return path
     if path.name == SETTINGS and path.is_file():
@@ -74,14 +79,31 @@ def _folder_of(reference: str, locations: Locations) -> Path:
     return fetched
 
 
-def _load_plugin(settings: Settings, folder: Path) -> Path | None:
-    """Make the trial's method known, if it is a plugin that was not given by `--plugin`."""
-    entry = methods.REGISTRY.get(str(settings.get("method", {}).get("name")))
-    digest = settings.get("plugin")
-    if digest is None or (entry is not None and entry.digest == digest):
-        return None
-    path = folder / PLUGIN
-    if not path.is_file():
-        raise UserError(f"--from: `{folder}` has no {PLUGIN}; give the code with --plugin")
-    methods.load_plugins([str(path)])
-    return path
+def _load_kept(settings: Settings, folder: Path) -> tuple[str, ...]:
+    """Make known what the trial needs and `--plugin` did not give."""
+    missing = _missing(settings)
+    if not missing:
+        return ()
+    files = tuple(map(str, kept_plugins(folder)))
+    load_plugins(files)
+    if missing := _missing(settings):
+        raise UserError(
+            f"--from: `{folder}` has no code of its {' and '.join(missing)} in {PLUGINS}/; "
+            f"give it with --plugin"
+        )
+    return files
+
+
+def _missing(settings: Settings) -> list[str]:
+    """The things whose code is not what the trial was written down with."""
+    return [
+        CHOICES[setting].kind
+        for field, setting in FIELDS.items()
+        if (digest := settings.get(field)) is not None
+        and digest != _digest(CHOICES[setting], settings[setting])
+    ]
+
+
+def _digest(registry: Registry[Any], settings: Settings) -> str | None:
+    entry = registry.get(str(settings[registry.chosen_by]))
+    return entry.code.digest if entry is not None and entry.code is not None else None

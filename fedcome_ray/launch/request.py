@@ -1,19 +1,19 @@
 """What a launch is asked to run, and what there is of it already."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-from safetensors import SafetensorError
+import torch
 
 from fedcome_ray.console.options import Locations, MachineOptions
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.trial import Trial
-from fedcome_ray.runtime.schedulers import RunAll, Scheduler
 from fedcome_ray.trials import checkpoint
-from fedcome_ray.trials.folder import CHECKPOINT, TrialResult, read_own_result
+from fedcome_ray.trials.folder import CHECKPOINT, ROUNDS_DONE, TrialResult, read_own_result
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,18 @@ class Request:
     machine: MachineOptions = field(default_factory=MachineOptions)
     measure: grid.Measure = "accuracy"
     extras: Extras = field(default_factory=Extras)
-    scheduler: Scheduler = field(default_factory=RunAll)
+    init_params: torch.Tensor | None = None
+    """What all trials start from, where that is not drawn from their seeds."""
+    pause_after: int | None = None
+    """Rounds after which trials pause, for a later launch to go on with some of them."""
     made_from: Mapping[str, str] = field(default_factory=dict)
     """The files that the request was written in, for MLflow, see `made_from`."""
     name: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y%m%d-%H%M%S"))
+
+    @property
+    def selects(self) -> bool:
+        """Whether its trials may be chosen from: they are compared on held-out examples."""
+        return all(trial.data.validation is not None for trial in self.trials)
 
     @property
     def log(self) -> Path:
@@ -89,24 +97,23 @@ class Finished:
     @cached_property
     def begun(self) -> dict[str, int]:
         """The rounds done of pending trials that have a checkpoint, by trial key."""
-        files = {trial.key: self.request.folder(trial) / CHECKPOINT for trial in self.pending}
-        found = {key: _rounds_in(file) for key, file in files.items() if file.exists()}
+        found = {trial.key: rounds_begun(self.request.folder(trial)) for trial in self.pending}
         return {key: rounds for key, rounds in found.items() if rounds}
 
     @cached_property
     def pending(self) -> list[Trial]:
-        """The trials that are left to run: neither finished nor stopped early."""
-        request = self.request
+        """The trials that are left to run: neither finished nor where they pause."""
+        request, end = self.request, self.request.pause_after or math.inf
         return [
             trial
             for trial in request.trials
-            if trial.key not in self.results
-            and not request.scheduler.is_stopped(request.folder(trial))
+            if trial.key not in self.results and rounds_begun(request.folder(trial)) < end
         ]
 
 
-def _rounds_in(file: Path) -> int:
+def rounds_begun(folder: Path) -> int:
+    """The rounds done of a trial that has a checkpoint, 0 of any other."""
     try:
-        return checkpoint.read_number(file, "server.round_index")
-    except (SafetensorError, OSError):
-        return 0  # the trial itself will say that its checkpoint is damaged
+        return checkpoint.read_number(folder / CHECKPOINT, ROUNDS_DONE)
+    except checkpoint.DAMAGE:
+        return 0  # a damaged one the trial itself will complain about

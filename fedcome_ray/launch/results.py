@@ -1,5 +1,6 @@
 """The finished trials of a request as a table, and the best settings among them."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
@@ -8,6 +9,7 @@ from rich.console import Console
 from fedcome_ray import metrics
 from fedcome_ray.console.output import say, tell
 from fedcome_ray.experiments import overlay
+from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.launch.request import Finished
 from fedcome_ray.launch.summary import Reached, accuracy_table, cost_table
 from fedcome_ray.trials.folder import read_rounds
@@ -33,14 +35,30 @@ def show_results(finished: Finished, out: Console) -> None:
         out,
         f"grid {request.grid_name}, profile {request.profile}, commit {_commits(finished)}",
     )
-    for caution in cautions([result.computed_with for result in finished.results.values()]):
+    computed_with = [result.computed_with for result in finished.results.values()]
+    for caution in [*stop_cautions(request.trials), *cautions(computed_with)]:
         tell(out, caution, "yellow")
+
+
+def stop_cautions(trials: Iterable[Trial]) -> list[str]:
+    """What a reader should know of trials that watch the examples they are judged by."""
+    if not any(trial.stops_by_test for trial in trials):
+        return []
+    return [
+        "stop: watches the test examples, so these results are partly chosen by them; "
+        "data.validation=0.1 holds examples out to watch instead"
+    ]
 
 
 def _reached(finished: Finished) -> dict[str, Reached]:
     """By trial key."""
+    rounds = {trial.key: trial.rounds for trial in finished.trials}
     return {
-        key: Reached(100 * one.final[metrics.ACCURACY_TAIL], 100 * one.final[metrics.ACCURACY])
+        key: Reached(
+            100 * one.final[metrics.ACCURACY_TAIL],
+            100 * one.final[metrics.ACCURACY],
+            one.rounds if one.rounds < rounds[key] else None,
+        )
         for key, one in finished.results.items()
     }
 
@@ -56,10 +74,10 @@ def _seconds(finished: Finished) -> dict[str, float]:
 
 def best_settings(finished: Finished) -> str:
     """The best settings of each method, as an overlay file."""
-    request = finished.request
-    origin = f"grid {request.grid_name}, profile {request.profile}, {_commits(finished)}"
-    tails = {key: reached.tail for key, reached in _reached(finished).items()}
-    return overlay.text(overlay.best(request.trials, tails), origin)
+    request, commit = finished.request, _commits(finished)
+    origin = f"grid {request.grid_name}, profile {request.profile}, commit {commit}"
+    tails = {key: one.final[metrics.ACCURACY_TAIL] for key, one in finished.results.items()}
+    return overlay.text(overlay.best(request.trials, tails, commit), origin)
 
 
 def write_best(finished: Finished, path: Path, out: Console) -> None:

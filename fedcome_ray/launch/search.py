@@ -6,14 +6,20 @@ A grid file may have ranges for the settings of a method and of local training:
       fedprox: {method.mu: {low: 0.0001, high: 1.0, log: true}, local.lr: {low: 0.01, high: 0.1}}
       fedfv: {method.tau: {choices: [0, 1, 3, 10]}}
 
-`optuna` proposes candidates in batches and learns from a batch before the next. Batches make a
-search reproducible, and since every candidate is an ordinary trial, the same command goes on after
-an interruption. `asha` draws all candidates at random and stops the worse ones early, on Ray Tune.
+`optuna` proposes candidates in batches and learns from a batch before the next. `asha` draws all
+candidates at random and runs them part of the way, and only the best of them further: successive
+halving, without the asynchrony, which would let the winner depend on who happens to come first.
+
+A candidate is run with every seed that is asked for, and candidates are compared by the mean. Since
+its trials are ordinary ones, and launches follow one another in an order that depends on results
+alone, the same command goes on after an interruption.
 """
 
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import mean
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -28,11 +34,12 @@ from fedcome_ray.hyperparameters import Hyperparameters, name_of
 from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.request import Request
 from fedcome_ray.numerics.randomness import Stream, generator
-from fedcome_ray.runtime.schedulers import SuccessiveHalving
-from fedcome_ray.trials.folder import read_result
+from fedcome_ray.trials.folder import read_result, read_rounds
 
 Kind = Literal["optuna", "asha"]
+Candidate = tuple[Trial, ...]  # the same settings, with each seed
 BATCH = 4  # candidates of each method between two lessons
+KEPT = 3  # one of so many goes on; it has as many times the rounds
 
 
 class Range(Hyperparameters):
@@ -92,7 +99,7 @@ def search(
 ) -> tuple[Request, list[Outcome]]:
     """Try `samples` settings of each method that has ranges; all trials, and how launches ended."""
     starts = first_of_each_method(request.trials, space)
-    attempt = _stop_early if kind == "asha" else _learn
+    attempt = _halve if kind == "asha" else _learn
     tried: dict[str, Trial] = {}
     outcomes: list[Outcome] = []
     extras = dataclasses.replace(request.extras, best=None)  # they are known only at the end
@@ -105,15 +112,17 @@ def search(
     return dataclasses.replace(request, trials=list(tried.values())), outcomes
 
 
-def first_of_each_method(trials: Sequence[Trial], space: Space) -> list[Trial]:
-    """A trial to vary for each dataset and method that has ranges."""
-    starts: dict[tuple[str, str], Trial] = {}
+def first_of_each_method(trials: Sequence[Trial], space: Space) -> list[Candidate]:
+    """What to vary, for each dataset and method that has ranges, with all seeds that it has."""
+    starts: dict[tuple[str, str], dict[int, Trial]] = {}
     for trial in trials:
         if name_of(trial.method) in space:
-            starts.setdefault((trial.data.model_dump_json(), name_of(trial.method)), trial)
+            own = starts.setdefault((trial.data.model_dump_json(), name_of(trial.method)), {})
+            first = next(iter(own.values()), trial)
+            own.setdefault(trial.seed, vary(first, {"seed": trial.seed}))
     if not starts:
         raise UserError(f"--search: the grid has no `space` for its methods; it has {list(space)}")
-    return list(starts.values())
+    return [tuple(own.values()) for own in starts.values()]
 
 
 def check_free(given: Iterable[str], option: str, trials: Sequence[Trial], space: Space) -> None:
@@ -131,64 +140,110 @@ def vary(trial: Trial, values: Mapping[str, Any]) -> Trial:
     return parse_trial(settings)
 
 
-def at_random(start: Trial, ranges: Mapping[str, Range], samples: int) -> list[Trial]:
-    """Candidates drawn at random, the same ones for the same trial."""
-    rng = generator(start.seed, Stream.SEARCH)
+def at_random(start: Candidate, ranges: Mapping[str, Range], samples: int) -> list[Candidate]:
+    """Candidates drawn at random, the same ones for the same start."""
+    rng = generator(start[0].seed, Stream.SEARCH)
     drawn = ({name: values.draw(rng) for name, values in ranges.items()} for _ in range(samples))
-    candidates = {trial.key: trial for trial in (vary(start, values) for values in drawn)}
-    return list(candidates.values())
+    candidates = (tuple(vary(one, values) for one in start) for values in drawn)
+    return list({candidate[0].key: candidate for candidate in candidates}.values())
 
 
 def candidates_at_random(trials: Sequence[Trial], space: Space, samples: int) -> list[Trial]:
-    """Those of all methods that have ranges."""
+    """The trials of the candidates of all methods that have ranges."""
     starts = first_of_each_method(trials, space)
-    drawn = (at_random(start, space[name_of(start.method)], samples) for start in starts)
-    return [trial for some in drawn for trial in some]
+    drawn = (at_random(start, _ranges_of(start, space), samples) for start in starts)
+    return [trial for some in drawn for trial in _trials_of(some)]
 
 
-def _stop_early(
+def milestones(trial: Trial) -> list[int]:
+    """About a ninth and a third of the rounds, where the trial is evaluated."""
+    ninth = math.ceil(trial.rounds / KEPT**2)
+    wanted = (-(-rounds // trial.eval_every) * trial.eval_every for rounds in (ninth, KEPT * ninth))
+    return sorted({rounds for rounds in wanted if rounds < trial.rounds})
+
+
+def _halve(
     request: Request,
-    starts: Sequence[Trial],
+    starts: Sequence[Candidate],
     space: Space,
     samples: int,
     run: Callable[[Request], Outcome],
 ) -> Iterator[tuple[list[Trial], Outcome]]:
     """One method after the other: candidates compete with those of their own method only."""
     for start in starts:
-        trials = at_random(start, space[name_of(start.method)], samples)
-        yield (
-            trials,
-            run(dataclasses.replace(request, trials=trials, scheduler=SuccessiveHalving())),
-        )
+        candidates = at_random(start, _ranges_of(start, space), samples)
+        for rounds in milestones(start[0]):
+            trials = _trials_of(candidates)
+            outcome = run(dataclasses.replace(request, trials=trials, pause_after=rounds))
+            if not outcome.is_interrupted:
+                candidates = _best_third(request, candidates, rounds)
+                outcome.stopped |= {trial.key for trial in trials} - {
+                    trial.key for trial in _trials_of(candidates)
+                }
+                outcome.stopped -= set(outcome.failures)
+            yield trials, outcome
+        trials = _trials_of(candidates)
+        yield trials, run(dataclasses.replace(request, trials=trials))
+
+
+def _best_third(request: Request, candidates: Sequence[Candidate], rounds: int) -> list[Candidate]:
+    """Those with the best mean accuracy after so many rounds, in the order they were in."""
+
+    def accuracy(candidate: Candidate) -> float:
+        return mean(accuracy_after(request.folder(trial), rounds) for trial in candidate)
+
+    num = math.ceil(len(candidates) / KEPT)
+    best = sorted(candidates, key=accuracy, reverse=True)[:num]
+    return [candidate for candidate in candidates if candidate in best]
+
+
+def accuracy_after(folder: Path, rounds: int) -> float:
+    """The newest known of a trial when so many rounds were done; below all others if it failed."""
+    history = read_rounds(folder)
+    has_failed = (not history or history[-1].number < rounds) and read_result(folder) is None
+    found = [one.metrics.get(metrics.ACCURACY) for one in history if one.number <= rounds]
+    known = [accuracy for accuracy in found if accuracy is not None]
+    return -math.inf if has_failed else known[-1]
 
 
 def _learn(
     request: Request,
-    starts: Sequence[Trial],
+    starts: Sequence[Candidate],
     space: Space,
     samples: int,
     run: Callable[[Request], Outcome],
 ) -> Iterator[tuple[list[Trial], Outcome]]:
     """Batches of all methods together, each method with a study of its own."""
     optuna = _import_optuna()
+    kind = optuna.samplers.TPESampler
     studies = [
-        optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=t.seed))
-        for t in starts
+        optuna.create_study(direction="maximize", sampler=kind(seed=start[0].seed))
+        for start in starts
     ]
     for done in range(0, samples, BATCH):
         asked = []
         for study, start in zip(studies, starts, strict=True):
             for _ in range(min(BATCH, samples - done)):
-                ticket = study.ask(_distributions(optuna, space[name_of(start.method)]))
-                asked.append((study, ticket, vary(start, ticket.params)))
-        trials = list({trial.key: trial for _, _, trial in asked}.values())
+                ticket = study.ask(_distributions(optuna, _ranges_of(start, space)))
+                asked.append((study, ticket, tuple(vary(one, ticket.params) for one in start)))
+        trials = _trials_of([candidate for _, _, candidate in asked])
         yield trials, run(dataclasses.replace(request, trials=trials))
-        for study, ticket, trial in asked:
-            result = read_result(request.folder(trial))
-            if result is None:
+        for study, ticket, candidate in asked:
+            results = [read_result(request.folder(trial)) for trial in candidate]
+            tails = [one.final[metrics.ACCURACY_TAIL] for one in results if one is not None]
+            if len(tails) < len(candidate):
                 study.tell(ticket, state=optuna.trial.TrialState.FAIL)
             else:
-                study.tell(ticket, result.final[metrics.ACCURACY_TAIL])
+                study.tell(ticket, mean(tails))
+
+
+def _ranges_of(start: Candidate, space: Space) -> Mapping[str, Range]:
+    return space[name_of(start[0].method)]
+
+
+def _trials_of(candidates: Iterable[Candidate]) -> list[Trial]:
+    """Of all candidates, each once."""
+    return list({trial.key: trial for candidate in candidates for trial in candidate}.values())
 
 
 def _distributions(optuna: Any, ranges: Mapping[str, Range]) -> dict[str, Any]:

@@ -4,9 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedcome_ray.experiments.settings import Origins, is_choice, written
-from fedcome_ray.experiments.trial import Trial
+from fedcome_ray.experiments.trial import PLUGINS, Trial
 
-FILLED_IN = {"plugin": "plugin", "data.sha256": "data folder"}
+FILLED_IN = {
+    **dict.fromkeys(PLUGINS, "plugin"),
+    "data.sha256": "data folder",
+    "init_digest": "--init-model",
+}
 """Settings that are found out, and not given."""
 
 

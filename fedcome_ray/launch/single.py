@@ -1,44 +1,44 @@
 """One trial on its own: in this process, or on shards of a Ray cluster."""
 
 import copy
-import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 from rich.console import Console
 from rich.table import Table
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from fedcome_ray import datasets, metrics
-from fedcome_ray.console.exits import deferred_interrupt
+from fedcome_ray.console.exits import BEHIND, OK, deferred_interrupt
 from fedcome_ray.console.options import Locations, MachineOptions
 from fedcome_ray.console.output import Talk, doing, say, say_where, tell
-from fedcome_ray.datasets.population import Population
+from fedcome_ray.datasets.population import Population, describe
 from fedcome_ray.errors import UserError
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.settings import Draft, Setting
-from fedcome_ray.experiments.trial import Trial, check_plugin
+from fedcome_ray.experiments.trial import PLUGINS, Trial, check_plugins
 from fedcome_ray.federation.shards import LocalShards, Shards
-from fedcome_ray.hyperparameters import name_of
-from fedcome_ray.launch import compiling, document
+from fedcome_ray.launch import compiling, document, start
 from fedcome_ray.launch.launch import check_cluster
 from fedcome_ray.launch.listener import Tracks
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.launch.repeat import Kept, command
+from fedcome_ray.launch.results import stop_cautions
 from fedcome_ray.numerics import device
 from fedcome_ray.tracking.store import check_uri
 from fedcome_ray.tracking.tracker import Tracker, Untracked
 from fedcome_ray.trials.folder import LOG, exclusive, log_error, read_own_result, read_result
+from fedcome_ray.trials.memory import check_memory
 from fedcome_ray.trials.origin import command_line, keep_origin
 from fedcome_ray.trials.provenance import cautions, commits
 from fedcome_ray.trials.run import TrialRun, check_fits
 
 EXPERIMENT = "run"  # the MLflow experiment of trials that belong to no grid
 REPORT_SECONDS = 0.5
+ONLY = ""  # the key of the one population
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class SingleRequest:
         return self.machine.num_shards is not None or self.machine.address is not None
 
 
-def run_and_show(request: SingleRequest, talk: Talk) -> None:
-    """Run the trial, or go on with it, and show its result."""
+def run_and_show(request: SingleRequest, talk: Talk) -> int:
+    """Run the trial, or go on with it, and show its result; the exit code."""
     locations, out = request.locations, talk.results()
     was_finished, complaint = run_single(request, talk.progress())
     uri = locations.tracking_uri
@@ -78,36 +78,41 @@ def run_and_show(request: SingleRequest, talk: Talk) -> None:
     assert result is not None
     from_file = request.init_params is not None
     say(out, f"repeat     {command(request.folder, result, locations, from_file=from_file)}")
+    return OK if complaint is None else BEHIND
 
 
 def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | None]:
     """Run the trial or go on with it: was it finished already, and what is wrong with MLflow."""
     check_place(request)
-    check_plugin(request.trial)
+    check_plugins(request.trial)
     if request.is_tracked:
         check_uri(request.locations.tracking_uri)
     trial, folder = request.trial, request.folder
     doing(console, f"loading {trial.data.dataset}")
-    population = datasets.load(trial.data, request.locations.data_dir)
-    check_params(request, population)
+    populations = {ONLY: datasets.load(trial.data, request.locations.data_dir)}
+    check_fits(trial, populations[ONLY], request.init_params)
+    if request.machine.address is None:  # else its nodes may have more than this one
+        check_memory(trial, describe(populations[ONLY]))
     with ExitStack() as stack:
         stack.enter_context(exclusive(folder))
         stack.enter_context(errors_logged(folder))
         was_finished = read_own_result(folder) is not None
         if was_finished:
-            tracker = stack.enter_context(closing(tracker_of(request)))
+            tracker = tracker_of(request, console)
+            stack.enter_context(tracker)
             tracker.mirror(trial, folder)
         else:
-            shards = stack.enter_context(shards_of(request, population, console))
-            # MLflow takes seconds to open: in the background, but not beside shards that start.
-            tracker = stack.enter_context(closing(tracker_of(request)))
+            shards = stack.enter_context(shards_of(request, populations, console))
+            # MLflow takes seconds to open: beside the rounds, but not beside shards that start.
+            tracker = tracker_of(request, console)
+            stack.enter_context(tracker)
             keep_origin(trial, folder, command_line())
-            run = TrialRun(trial, population, shards, folder, request.init_params)
+            run = TrialRun(trial, shards.population, shards, folder, request.init_params)
             if run.num_restored:
                 say(console, f"goes on at round {run.num_restored + 1} of {trial.rounds}")
             if compiling.is_due([trial]):
                 doing(console, "compiling, once")
-            follow(run, tracker, population.num_clients, console)
+            follow(run, tracker, shards.population.num_clients, console)
         tracker.check_open()
     return was_finished, tracker.complaint
 
@@ -139,19 +144,6 @@ def check_place(request: SingleRequest) -> None:
         )
 
 
-def check_params(request: SingleRequest, population: Population) -> None:
-    """Refuse a model, a cohort or params that do not fit."""
-    model = check_fits(request.trial, population)
-    params = request.init_params
-    if (params is None) != (request.trial.init_digest is None):
-        raise UserError("init_digest: a trial that starts from a file is run with --init-model")
-    if params is not None and params.shape != (model.dim,):
-        raise UserError(
-            f"--init-model: the file has params of shape {list(params.shape)}, "
-            f"the model `{name_of(request.trial.model)}` needs [{model.dim}]"
-        )
-
-
 def draft_of(
     overrides: Sequence[Setting], init_params: torch.Tensor | None, kept: Kept | None = None
 ) -> Draft:
@@ -162,10 +154,11 @@ def draft_of(
         Draft(grid.defaults()) if kept is None else Draft(copy.deepcopy(kept.settings), "--from")
     )
     draft.assign(overrides, "--set")
-    if kept is not None and draft.settings["method"] != kept.settings["method"]:
-        draft.assign([("plugin", None)], "default")  # that of the method which is taken instead
+    for digest, setting in PLUGINS.items():
+        if kept is not None and draft.settings[setting] != kept.settings[setting]:
+            draft.assign([(digest, None)], "default")  # that of what is taken instead
     if init_params is not None:
-        _start_from(draft, hashlib.sha256(init_params.numpy().tobytes()).hexdigest())
+        _start_from(draft, start.digest(init_params))
     return draft
 
 
@@ -176,29 +169,18 @@ def _start_from(draft: Draft, digest: str) -> None:
     draft.assign([("init_digest", digest)], "--init-model")
 
 
-def read_params(path: Path) -> torch.Tensor:
-    """The params in a model file of ours."""
-    try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"--init-model: cannot read `{path}`: {error}") from None
-    if "params" not in tensors:
-        raise UserError(f"--init-model: `{path}` has no tensor `params`; it has {list(tensors)}")
-    params = tensors["params"]
-    if not params.is_floating_point() or not params.isfinite().all():
-        raise UserError(f"--init-model: the params of `{path}` must be finite real numbers")
-    return params.float()
-
-
 @contextmanager
-def shards_of(request: SingleRequest, population: Population, console: Console) -> Iterator[Shards]:
+def shards_of(
+    request: SingleRequest, populations: dict[str, Population], console: Console
+) -> Iterator[Shards]:
     """Shards in this process, or on Ray if the request speaks of shards or of a cluster."""
     trial, machine = request.trial, request.machine
     if not request.is_on_ray:
         chosen = device.wished(machine.device)
         if machine.device == "auto" and torch.backends.mps.is_available():
             say(console, f"no GPU is used. {device.no_gpu_because()}", "yellow")
-        yield LocalShards(trial, population, device=chosen, memory=machine.memory_per_shard)
+        population, memory = populations[ONLY], machine.memory_per_shard
+        yield LocalShards(trial, population, device=chosen, memory=memory)
         return
     from fedcome_ray.runtime.connection import connected
     from fedcome_ray.runtime.feasibility import lay_out
@@ -210,13 +192,13 @@ def shards_of(request: SingleRequest, population: Population, console: Console) 
         (place, _), unused_gpus = lay_out(machine, 1)
         if unused_gpus is not None:
             say(console, unused_gpus, "yellow")
-        pool = ShardPool(place)
-        wait_for_shards(pool.actors, place.bundles[-1], lambda line: say(console, line))
-        shared = share({"": population})[""]
-        yield RayShards(trial, shared, pool, request.locations.plugins)
+        # Ray gave this process no GPU.
+        pool = ShardPool(replace(place, is_joint=not place.gpus_per_shard))
+        wait_for_shards(pool.actors, pool.place.bundles[-1], lambda line: say(console, line))
+        yield RayShards(trial, share(populations)[ONLY], pool, request.locations.plugins)
 
 
-def tracker_of(request: SingleRequest) -> Tracker | Untracked:
+def tracker_of(request: SingleRequest, console: Console) -> Tracker | Untracked:
     tags = {
         "grid": EXPERIMENT,
         "profile": grid.NO_PROFILE,
@@ -226,7 +208,8 @@ def tracker_of(request: SingleRequest) -> Tracker | Untracked:
     locations = request.locations
     if not request.is_tracked:
         return Untracked()
-    return Tracker(locations.tracking_uri, EXPERIMENT, locations.output / "artifacts", tags)
+    artifacts, say = locations.output / "artifacts", partial(doing, console)
+    return Tracker(locations.tracking_uri, EXPERIMENT, artifacts, tags, say)
 
 
 def follow(run: TrialRun, tracker: Tracks, num_clients: int, console: Console) -> None:
@@ -263,8 +246,10 @@ def show_result(trial: Trial, folder: Path, out: Console) -> None:
     table.add_column("value", justify="right")
     for name in sorted(result.final, key=metrics.importance):
         table.add_row(name, f"{result.final[name]:.4g}")
-    say(out, f"{trial.name}\nafter {trial.rounds} rounds on {trial.data.dataset}")
+    is_early = result.rounds < trial.rounds
+    stopped = f"stopped after {result.rounds} of" if is_early else "after"
+    say(out, f"{trial.name}\n{stopped} {trial.rounds} rounds on {trial.data.dataset}")
     out.print(table)
     say(out, f"seed {trial.seed}, key {trial.key}, commit {commits([result.provenance])}")
-    for caution in cautions([result.computed_with]):
+    for caution in [*stop_cautions([trial]), *cautions([result.computed_with])]:
         tell(out, caution, "yellow")

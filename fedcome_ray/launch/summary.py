@@ -3,7 +3,7 @@
 Of accuracy, the mean of the last tenth of the rounds comes first, since a single round swings.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any, NamedTuple, TypeVar
@@ -16,6 +16,7 @@ from rich.text import Text
 
 from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial, label
+from fedcome_ray.methods import REFERENCES
 
 
 class Reached(NamedTuple):
@@ -23,6 +24,7 @@ class Reached(NamedTuple):
 
     tail: float  # mean of the last tenth of the rounds
     last: float  # of the last round
+    stopped_at: int | None = None  # the rounds done, if it ended early
 
 
 ValueT = TypeVar("ValueT")
@@ -39,7 +41,11 @@ def accuracy_table(trials: Sequence[Trial], reached: Mapping[str, Reached]) -> G
     is_held_out = any(getattr(trial.data, "validation", None) for trial in trials)
     side = "Validation" if is_held_out else "Test"
     title = f"{side} accuracy, %{{across}}: last tenth of the rounds, last round"
-    return _table(trials, reached, title, "accuracy", _tail, _accuracy_words)
+    if any(one.stopped_at is not None for one in reached.values()):
+        title += ", (round where it stopped, on average)"
+    is_one_rule = len({trial.stop for trial in trials}) == 1  # else lengths are not to be compared
+    words: Callable[[list[Reached], bool], str] = _accuracy_words if is_one_rule else _unranked
+    return _table(trials, reached, title, "accuracy", _tail, words)
 
 
 def cost_table(trials: Sequence[Trial], seconds: Mapping[str, float]) -> Group:
@@ -60,34 +66,41 @@ def _table(
     points = {trial.key: _point(trial) for trial in trials}
     rows, column = _rows_and_column(list(points.values()))
     cells: Cells[ValueT] = {}
+    references = set()
     for key, point in points.items():
-        row = cells.setdefault(tuple(point.get(name, "") for name in rows), {})
+        labels = tuple(point.get(name, "") for name in rows)
+        if point["method"] in REFERENCES:
+            references.add(labels)
+        row = cells.setdefault(labels, {})
         found = row.setdefault(point[column] if column else heading, [])
         if key in values:
             found.append(values[key])
     across = f", by {column}" if column else ""
     # A table would cut its own title.
-    return Group(Text(title.format(across=across)), Folded(rows, _texts(cells, score, words)))
+    texts = _texts(cells, references, score, words)
+    return Group(Text(title.format(across=across)), Folded(rows, texts))
 
 
 def _texts(
     cells: Cells[ValueT],
+    references: Container[tuple[str, ...]],
     score: Callable[[list[ValueT]], float],
     words: Callable[[list[ValueT], bool], str],
 ) -> "Texts":
+    """The rows in `references` do not compete."""
     columns = list({column: None for row in cells.values() for column in row})
+    rivals = [row for labels, row in cells.items() if labels not in references]
     best = {
-        column: max((score(row[column]) for row in cells.values() if row.get(column)), default=None)
+        column: max((score(row[column]) for row in rivals if row.get(column)), default=None)
         for column in columns
     }
 
-    def text(own: list[ValueT], column: str) -> str:
-        return words(own, score(own) == best[column]) if own else "-"
+    def text(labels: tuple[str, ...], column: str) -> str:
+        own = cells[labels].get(column)
+        is_rival = labels not in references
+        return words(own, is_rival and score(own) == best[column]) if own else "-"
 
-    return {
-        labels: {column: text(row.get(column, []), column) for column in columns}
-        for labels, row in cells.items()
-    }
+    return {labels: {column: text(labels, column) for column in columns} for labels in cells}
 
 
 Texts = dict[tuple[str, ...], dict[str, str]]  # labels of a row -> column -> cell
@@ -179,7 +192,13 @@ def _tail(values: list[Reached]) -> float:
 def _accuracy_words(values: list[Reached], is_best: bool) -> str:
     spread = f"±{stdev(one.tail for one in values):.1f}" if len(values) > 1 else ""
     text = _emphasised(f"{_tail(values):.1f}{spread}", is_best)
-    return f"{text} {mean(one.last for one in values):.1f}"
+    stopped = [one.stopped_at for one in values if one.stopped_at is not None]
+    where = f" ({mean(stopped):.0f})" if stopped else ""
+    return f"{text} {mean(one.last for one in values):.1f}{where}"
+
+
+def _unranked(values: list[Reached], _is_best: bool) -> str:
+    return _accuracy_words(values, is_best=False)
 
 
 def _cost_words(seconds: list[float], is_best: bool) -> str:

@@ -5,7 +5,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from ray import tune
@@ -20,7 +20,7 @@ from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.launch.request import Request
 from fedcome_ray.runtime.feasibility import check_storage, lay_out
-from fedcome_ray.runtime.placement import Placement, words
+from fedcome_ray.runtime.placement import Placement, TrialPlace, words
 from fedcome_ray.runtime.populations import share
 from fedcome_ray.runtime.trial_actor import TrialActor
 from fedcome_ray.runtime.waiting import PATIENCE_SECONDS, Patience, pending_trials
@@ -33,11 +33,11 @@ MAX_DEATHS = 5
 def run_trials(
     request: Request,
     trials: Sequence[Trial],
-    populations: Mapping[str, Population],
+    populations: MutableMapping[str, Population],
     tracker: Tracks,
     console: Console,
 ) -> Outcome:
-    """Hand the trials to Tune and listen."""
+    """Hand the trials to Tune and listen; their populations move to the object store."""
     placement, unused_gpus = lay_out(request.machine, len(trials))
     check_storage(request.locations.output)
     if unused_gpus is not None:
@@ -63,11 +63,10 @@ def run_trials(
 def _fit(
     request: Request,
     trials: Sequence[Trial],
-    populations: Mapping[str, Population],
+    populations: MutableMapping[str, Population],
     placement: Placement,
     callback: "Callback",
 ) -> None:
-    scheduler = request.scheduler
     trainable = tune.with_parameters(
         TrialActor,
         populations=share(populations),
@@ -75,10 +74,11 @@ def _fit(
         trials_folder=request.trials_folder,
         plugins=list(request.locations.plugins),
         command=command_line(),
-        report_seconds=scheduler.report_seconds,
+        init_params=request.init_params,
+        pause_after=request.pause_after,
         system_metrics=request.extras.system_metrics,
     )
-    bundles = tune.PlacementGroupFactory(placement.trial.bundles, strategy="PACK")
+    bundles = placement_group(placement.trial)
     scratch = tempfile.mkdtemp(prefix="fedcome-tune-")
     try:
         tune.Tuner(
@@ -87,7 +87,6 @@ def _fit(
             tune_config=tune.TuneConfig(
                 max_concurrent_trials=placement.concurrent,
                 reuse_actors=True,
-                scheduler=scheduler.of_tune(trials),
             ),
             run_config=tune.RunConfig(
                 name="trials",
@@ -100,6 +99,13 @@ def _fit(
         ).fit()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def placement_group(place: TrialPlace) -> tune.PlacementGroupFactory:
+    """The resources of a trial, as Tune asks Ray for them."""
+    selectors = [place.label_selector(bundle) for bundle in place.bundles]
+    where = {"bundle_label_selector": selectors} if any(selectors) else {}
+    return tune.PlacementGroupFactory(place.bundles, strategy="PACK", **where)
 
 
 def spec_of(trial: Trial) -> dict[str, Any]:
@@ -137,6 +143,7 @@ class Callback(tune.Callback):
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Tune calls it ten times a second, also while it waits."""
+        self._listener.check()
         running = sum(trial.status == "RUNNING" for trial in trials)
         waiting = sum(trial.status == "PENDING" for trial in trials)
         self._patience.look(waiting > 0 and running < self._concurrent)

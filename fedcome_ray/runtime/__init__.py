@@ -1,4 +1,4 @@
-"""Ray: the connection, placement, shards behind actors, the trial's actor, schedulers of Tune.
+"""Ray: the connection, placement, shards behind actors, the trial's actor.
 
 The only room, with `launch/tune_run.py`, that knows Ray. It carries trials and federations, and
 knows nothing of MLflow or of what a launch shows.

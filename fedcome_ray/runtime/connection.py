@@ -7,29 +7,60 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeVar
 
 import ray
+from ray._private import parameter, ray_constants
+from ray._private.node import Node as RayNode
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rich.console import Console
 
 from fedcome_ray.console.exits import FAILED, INTERRUPTED, handling
-from fedcome_ray.errors import UserError
+from fedcome_ray.errors import UserError, cut
 from fedcome_ray.numerics import environment
-from fedcome_ray.runtime.placement import Bundle
 
 AnyT = TypeVar("AnyT")
 
 # Of the cluster that several launches in a row work on; None also for a Ray that the user started.
 _addresses: ContextVar[str | None] = ContextVar("address", default=None)
+# Of a private Ray that was begun ahead and that nobody works on yet.
+_starts: ContextVar["Future[None] | None"] = ContextVar("start", default=None)
+
+_PRIVATE = {
+    # Workers that Ray starts ahead import what is slow while the driver prepares the rest...
+    "preload_python_modules": ["fedcome_ray.runtime.shards"],
+    # ... and end when nobody has needed them for this long.
+    "num_workers_soft_limit": 0,
+    "idle_worker_killing_time_threshold_ms": 10_000,
+}
+"""How a private Ray differs from others."""
 
 
 @contextmanager
-def connected(address: str | None, console: Console) -> Iterator[Bundle]:
+def begun(address: str | None) -> Iterator[None]:
+    """Without an address, start a private Ray beside what is done meanwhile; `connected` waits."""
+    if address is not None or ray.is_initialized():
+        yield
+        return
+    with ThreadPoolExecutor(1, "starting Ray") as thread:
+        token = _starts.set(thread.submit(_connect, None))
+        try:
+            yield
+        finally:
+            if (start := _starts.get()) is not None and start.exception() is None:
+                ray.shutdown()  # nobody came to work on it
+            _starts.reset(token)
+
+
+@contextmanager
+def connected(address: str | None, console: Console) -> Iterator[dict[str, float]]:
     """A Ray cluster to work on, and its resources; a private one is stopped afterwards."""
-    if ray.is_initialized():
+    start = _starts.get() if address is None else None
+    if start is None and ray.is_initialized():
         if address != _addresses.get():
             raise UserError(
                 f"--address: this process works on another Ray already, asked for `{address}`; "
@@ -38,7 +69,11 @@ def connected(address: str | None, console: Console) -> Iterator[Bundle]:
         yield ray.cluster_resources()
         return
     console.print("starting Ray ..." if address is None else f"joining Ray at {address} ...")
-    _connect(address)
+    if start is None:
+        _connect(address)
+    else:
+        _starts.set(None)
+        start.result()
     token = _addresses.set(address)
     is_over = threading.Event()
 
@@ -77,12 +112,16 @@ def check_address(address: str) -> None:
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
-    if "://" in address or not host or not port.isdigit():
-        raise UserError(f"--address: expected HOST:PORT or `auto`, got `{address}`")
+    if "://" in address or not host or not _is_port(port):
+        raise UserError(f"--address: expected HOST:PORT or `auto`, got `{cut(address)}`")
     try:
         _probe(address)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter of a name that cannot be one
         raise UserError(f"--address: nothing listens at `{address}`: {error}") from None
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 5 and 0 < int(text) < 2**16
 
 
 def _probe(address: str) -> None:
@@ -98,16 +137,55 @@ def _connect(address: str | None) -> None:
         # Ray asks for a token by default: a fresh one, which only this launch's processes know.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         # Without "local", Ray would join whatever RAY_ADDRESS or an earlier `ray start` names.
-        ray.init("local", include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+        with _on_loopback(), _without_onlookers():
+            ray.init("local", include_dashboard=False, _system_config=_PRIVATE, **quiet)
         return
     try:
         # The switches of a private Ray's processes are inherited, those of other nodes are sent.
-        if environment.is_portable():
-            quiet["runtime_env"] = {"env_vars": environment.portable_switches()}
+        portable = environment.portable_switches() if environment.is_portable() else {}
+        if switches := {**portable, **environment.gpu_switches()}:
+            quiet["runtime_env"] = {"env_vars": switches}
         ray.init(address=address, **quiet)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"--address: no Ray cluster answers at `{address}`: {reason}") from None
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Let a Ray that is started meanwhile listen on the loopback interface alone.
+
+    Asked for 127.0.0.1, Ray takes the machine's outward address instead, and then listens on all
+    of them; unless it may not form clusters, which is its habit on macOS.
+    """
+    with _replaced(ray_constants, "ENABLE_RAY_CLUSTER", False):
+        yield
+
+
+@contextmanager
+def _without_onlookers() -> Iterator[None]:
+    """Let a Ray that is started meanwhile have no processes but those that work.
+
+    Its autoscaler, the server of its dashboard and the one that follows its logs have nobody to
+    serve here; they would take a third of its start and 150 MB.
+    """
+    none: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
+    params = partial(parameter.RayParams, **none)
+    with ExitStack() as stack:
+        stack.enter_context(_replaced(parameter, "RayParams", params))
+        stack.enter_context(_replaced(RayNode, "start_api_server", lambda *_, **__: None))
+        yield
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Let an attribute be another meanwhile."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 def on_every_node(function: Callable[..., AnyT], *arguments: Any) -> list[AnyT]:

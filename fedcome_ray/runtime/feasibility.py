@@ -3,12 +3,14 @@
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import ray
 
 from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.errors import UserError
+from fedcome_ray.numerics import environment
 from fedcome_ray.runtime.connection import on_every_node
 from fedcome_ray.runtime.nodes import Nodes, find_nodes, unused_words
 from fedcome_ray.runtime.placement import (
@@ -28,11 +30,16 @@ def lay_out(options: MachineOptions, num_trials: int) -> tuple[Placement, str | 
     check_gpus(options, found)
     placement = place(options, num_trials, found.usable)
     check_feasible(placement.trial, found.usable)
-    return placement, unused_words(found.unused_gpus) if found.unused_gpus else None
+    if not found.unused_gpus or options.refuses_gpus:
+        return placement, None
+    usable = tuple(node.key for node in found.usable if node.gpus)
+    trial = replace(placement.trial, gpu_nodes=usable)
+    return placement._replace(trial=trial), unused_words(found)
 
 
 def check_gpus(options: MachineOptions, found: Nodes) -> None:
-    """Refuse a wish for GPUs where there are none to use."""
+    """Refuse a wish that is none, or one for GPUs where there are none to use."""
+    environment.convolution_form()
     if not options.wants_gpus or any(node.gpus for node in found.usable):
         return
     name = "--gpus-per-shard" if options.gpus_per_shard else "--device"
@@ -51,11 +58,14 @@ def check_feasible(trial: TrialPlace, nodes: Sequence[Node]) -> None:
         f"{node.host} has {node.cpus:g} CPU and {node.gpus} GPU: {slots(node, shard)}"
         for node in nodes
     )
-    if trial.is_joint:
-        needs = f"a process with {bundle_words(shard)}"
+    first = bundle_words(trial.bundles[0])
+    others = f"{trial.num_actors} shard(s) with {bundle_words(shard)}"
+    if not trial.is_joint:
+        needs = f"{others}, and {first} beside them"
+    elif trial.num_actors:
+        needs = f"a process with {first}, and {others}"
     else:
-        server = bundle_words(trial.bundles[0])
-        needs = f"{trial.num_shards} shard(s) with {bundle_words(shard)}, and {server} beside them"
+        needs = f"a process with {first}"
     raise UserError(
         f"--num-shards, --cpus-per-shard, --gpus-per-shard: a trial needs {needs}; "
         f"there is room for {room} such shard(s) ({has})"

@@ -1,6 +1,5 @@
 """The nodes of a cluster, with the GPUs that trials can use there."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import ray
@@ -27,15 +26,22 @@ class Gpus(NamedTuple):
 def find_nodes() -> Nodes:
     """The nodes of the cluster; those on which Ray counts GPUs are asked what PyTorch can use.
 
-    If only some nodes can use theirs, no trial gets a GPU: Ray could send it to the others.
+    A node that can use only some of its GPUs is taken to have none: Ray gives out the others too.
     """
     alive = [node for node in ray.nodes() if node["Alive"]]
     asked = [node["NodeID"] for node in alive if _counted(node)]
     answers = dict(zip(asked, on_nodes(asked, gpus_here), strict=True))
-    nodes = [_node(node, answers.get(node["NodeID"])) for node in alive]
-    unused = [_complaint(node, answers[node["NodeID"]]) for node in alive if _counted(node)]
-    causes = [cause for cause in unused if cause is not None]
-    return Nodes([node.without_gpus() for node in nodes] if causes else nodes, causes)
+    usable, unused_gpus = [], []
+    for one in alive:
+        node, answer = _node(one), answers.get(one["NodeID"])
+        if answer is None:
+            usable.append(node)
+        elif len(answer.usable) < node.gpus:
+            usable.append(node.without_gpus())
+            unused_gpus.append(_complaint(node, answer))
+        else:
+            usable.append(node._replace(gpu_memory=min(gpu.memory for gpu in answer.usable)))
+    return Nodes(usable, unused_gpus)
 
 
 def gpus_here() -> Gpus:
@@ -47,22 +53,18 @@ def _counted(node: dict[str, Any]) -> int:
     return int(node["Resources"].get("GPU", 0))
 
 
-def _node(node: dict[str, Any], answer: Gpus | None) -> Node:
-    memory = min((gpu.memory for gpu in answer.usable), default=0) if answer else 0
+def _node(node: dict[str, Any]) -> Node:
     cpus = node["Resources"].get("CPU", 0)
-    return Node(node["NodeManagerHostname"], cpus, _counted(node), memory)
+    return Node(node["NodeManagerHostname"], cpus, _counted(node), key=node["NodeID"])
 
 
-def _complaint(node: dict[str, Any], answer: Gpus) -> str | None:
-    if len(answer.usable) >= _counted(node):
-        return None
+def _complaint(node: Node, answer: Gpus) -> str:
     why = f": {answer.why_none}" if answer.why_none else ""
-    return (
-        f"{node['NodeManagerHostname']}: Ray counts {_counted(node)} GPU(s), "
-        f"PyTorch can use {len(answer.usable)}{why}"
-    )
+    return f"{node.host}: Ray counts {node.gpus} GPU(s), PyTorch can use {len(answer.usable)}{why}"
 
 
-def unused_words(causes: Sequence[str]) -> str:
+def unused_words(found: Nodes) -> str:
     """One line for the user."""
-    return f"no GPU is used. {'; '.join(causes)}"
+    in_use = sum(node.gpus > 0 for node in found.usable)
+    what = f"only the GPUs of {in_use} node(s) are used" if in_use else "no GPU is used"
+    return f"{what}. {'; '.join(found.unused_gpus)}"

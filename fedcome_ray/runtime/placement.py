@@ -19,6 +19,7 @@ LEAST_GPU_MEMORY = 3_500_000_000
 """Bytes for each of them: CUDA's context, the examples, clients in training."""
 PRECISION = 10_000  # Ray counts resources in this fraction of one
 ROUNDING = 1e-6  # of sums of resources
+NODE_LABEL = "ray.io/node-id"  # that Ray gives every node
 
 
 class Node(NamedTuple):
@@ -28,6 +29,7 @@ class Node(NamedTuple):
     cpus: float
     gpus: int = 0
     gpu_memory: int = 0  # bytes, of the smallest
+    key: str = ""  # by which Ray knows it
 
     def without_gpus(self) -> "Node":
         return self._replace(gpus=0, gpu_memory=0)
@@ -49,17 +51,31 @@ class TrialPlace:
     gpus_per_shard: float = 0.0
     server_cpus: float = 0.2
     memory_per_shard: int | None = None  # bytes for clients in training; None: by the device
-    is_joint: bool = False  # the only shard lives in the server's process, which saves the way
+    is_joint: bool = False
+    """The first shard, often the only one, lives in the server's process: that saves the way for
+    its reports, and the server computes on its GPU.
+    """
+    gpu_nodes: tuple[str, ...] = ()  # whose GPUs are used; nothing: of all on which Ray counts some
+
+    @property
+    def num_actors(self) -> int:
+        """Shards in processes of their own."""
+        return self.num_shards - self.is_joint
 
     @property
     def bundles(self) -> list[Bundle]:
-        """The placement group of a trial: its server, then its shards."""
+        """The placement group of a trial: its server, then the shards that are not in it."""
+        shard = _without_zeros({"CPU": self.cpus_per_shard, "GPU": self.gpus_per_shard})
         server = {"CPU": self.server_cpus}
-        shard = {"CPU": self.cpus_per_shard, "GPU": self.gpus_per_shard}
         if self.is_joint:
-            joint = {**shard, "CPU": round(self.cpus_per_shard + self.server_cpus, 4)}
-            return [_without_zeros(joint)]
-        return [server, *([_without_zeros(shard)] * self.num_shards)]
+            server = {**shard, "CPU": round(self.cpus_per_shard + self.server_cpus, 4)}
+        return [server, *[shard] * self.num_actors]
+
+    def label_selector(self, bundle: Bundle) -> dict[str, str]:
+        """Which nodes Ray may send a bundle to; nothing: to any that has the resources."""
+        if not self.gpu_nodes or "GPU" not in bundle:
+            return {}
+        return {NODE_LABEL: f"in({','.join(self.gpu_nodes)})"}
 
 
 def _without_zeros(bundle: Bundle) -> Bundle:
@@ -76,8 +92,11 @@ class Placement(NamedTuple):
 def place(options: MachineOptions, num_trials: int, nodes: Sequence[Node]) -> Placement:
     """Many trials: one process each, as many as there are cores, or up to four on each GPU.
     Few trials: several shards each, on the cores that are there, or one on each GPU.
+
+    The first shard is beside the server: while shards train a server has nothing to do, reports of
+    that shard need not travel, and on GPUs it would otherwise need one of its own or be slow.
     """
-    if options.device == "cpu" or options.gpus_per_shard == 0:
+    if options.refuses_gpus:
         nodes = [node.without_gpus() for node in nodes]
     gpus, cpus = sum(node.gpus for node in nodes), sum(node.cpus for node in nodes)
     per_gpu = _processes_per_gpu(options, num_trials, nodes) if gpus else 0
@@ -87,7 +106,7 @@ def place(options: MachineOptions, num_trials: int, nodes: Sequence[Node]) -> Pl
         num_shards=shards,
         gpus_per_shard=_rounded_down(1 / per_gpu) if per_gpu else 0.0,
         memory_per_shard=options.memory_per_shard,
-        is_joint=options.num_shards is None and shards == 1,
+        is_joint=True,
     )
     most = min(num_trials, options.max_concurrent or num_trials)
     if options.cpus_per_shard is not None:
@@ -149,10 +168,10 @@ def per_gpu(bundle: Bundle) -> int:
 
 def capacity(trial: TrialPlace, nodes: Sequence[Node], most: int) -> int:
     """How many such trials, up to `most`, run at the same time."""
-    *server, shard = trial.bundles if trial.num_shards == 1 else trial.bundles[:2]
-    if not server:
-        return min(most, sum(slots(node, shard) for node in nodes))
-    shares = per_gpu(shard) if "GPU" in shard else 0
+    server, *shards = trial.bundles
+    if not shards:
+        return min(most, sum(slots(node, server) for node in nodes))
+    shares = per_gpu(shards[0]) if "GPU" in shards[0] else 0
     cpus, gpus = [node.cpus for node in nodes], [node.gpus * shares for node in nodes]
 
     def is_hosted(bundle: Bundle) -> bool:
@@ -164,9 +183,10 @@ def capacity(trial: TrialPlace, nodes: Sequence[Node], most: int) -> int:
                 return True
         return False
 
+    # The smallest last: it fits where others do not.
+    by_size = sorted(trial.bundles, key=lambda one: ("GPU" in one, one["CPU"]), reverse=True)
     for number in range(most):
-        # The server last: it fits where others do not.
-        if not all(is_hosted(bundle) for bundle in [*[shard] * trial.num_shards, *server]):
+        if not all(is_hosted(bundle) for bundle in by_size):
             return number
     return most
 
@@ -177,13 +197,13 @@ def words(placement: Placement) -> str:
     gpus = f" and {trial.gpus_per_shard:g} GPU" if trial.gpus_per_shard else ""
     own = trial.memory_per_shard
     memory = f", {own / 2**20:.0f} MB for clients in training" if own is not None else ""
+    shards = f"{trial.num_actors} shard(s) with {trial.cpus_per_shard:g} CPU{gpus}"
     if trial.is_joint:
-        cpus = f"{trial.bundles[0]['CPU']:g} CPU"
-        return f"{placement.concurrent} at once, each one process with {cpus}{gpus}{memory}"
-    return (
-        f"{placement.concurrent} at once, each a server with {trial.server_cpus:g} CPU and "
-        f"{trial.num_shards} shard(s) with {trial.cpus_per_shard:g} CPU{gpus}{memory}"
-    )
+        first = f"one process with {bundle_words(trial.bundles[0])}"
+        processes = f"{first}, and {shards}" if trial.num_actors else first
+    else:
+        processes = f"a server with {trial.server_cpus:g} CPU and {shards}"
+    return f"{placement.concurrent} at once, each {processes}{memory}"
 
 
 def bundle_words(bundle: Bundle) -> str:

@@ -1,12 +1,13 @@
 """Populations in Ray's object store, once for all processes of a node."""
 
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import ray
 
 from fedcome_ray.datasets.population import Examples, Population
+from fedcome_ray.runtime import objects
 
 NO_EXAMPLES = Examples(np.empty(0, np.float32), np.empty(0, np.int64))
 
@@ -25,19 +26,22 @@ class SharedPopulation(NamedTuple):
         )
 
 
-def share(populations: Mapping[str, Population]) -> dict[str, SharedPopulation]:
-    """Put populations into the object store; those of one dataset share its examples."""
+def share(populations: MutableMapping[str, Population]) -> dict[str, SharedPopulation]:
+    """Move populations into the object store; those of one dataset share its examples.
+
+    The mapping is empty afterwards: nobody needs them in this process, too.
+    """
     references: dict[int, Any] = {}
 
     def put(examples: Examples) -> Any:
         if id(examples.x) not in references:
-            references[id(examples.x)] = ray.put(examples)
+            references[id(examples.x)] = objects.put(examples)
         return references[id(examples.x)]
 
-    return {
+    shared = {
         name: SharedPopulation(
             examples=(put(population.train.examples), put(population.test.examples)),
-            rest=ray.put(
+            rest=objects.put(
                 population._replace(
                     train=population.train._replace(examples=NO_EXAMPLES),
                     test=population.test._replace(examples=NO_EXAMPLES),
@@ -46,3 +50,5 @@ def share(populations: Mapping[str, Population]) -> dict[str, SharedPopulation]:
         )
         for name, population in populations.items()
     }
+    populations.clear()
+    return shared

@@ -1,8 +1,8 @@
 """A trial as Ray Tune sees it: the central actor of a federation.
 
-The actor is the server; its shards are actors of their own in the same placement group, or, where
-one shard is enough, a part of it. Tune reuses the actor for the next trial (`reset_config`), and
-its shards with it.
+The actor is the server; its shards are actors of their own in the same placement group. Where one
+shard is enough, and on GPUs, the first is a part of it. Tune reuses the actor for the next trial
+(`reset_config`), and its shards with it.
 """
 
 import os
@@ -14,12 +14,14 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
+import torch
 from ray import tune
 
-from fedcome_ray import methods, metrics
 from fedcome_ray.errors import FedcomeError
-from fedcome_ray.experiments.trial import Trial, check_plugin
+from fedcome_ray.experiments.trial import Trial, check_plugins
 from fedcome_ray.federation.round import Round
+from fedcome_ray.numerics import device
+from fedcome_ray.plugins import load_plugins
 from fedcome_ray.runtime.placement import TrialPlace
 from fedcome_ray.runtime.populations import SharedPopulation
 from fedcome_ray.runtime.shards import in_a_pool, in_this_process
@@ -28,12 +30,16 @@ from fedcome_ray.trials.news import News
 from fedcome_ray.trials.origin import keep_origin
 from fedcome_ray.trials.run import TrialRun
 
+REPORT_SECONDS = 1.0
+"""Between two reports: one costs more than a small round."""
+
 
 class TrialActor(tune.Trainable):
     """Runs one trial after the other; a failed one is reported, not raised.
 
-    Tune repeats trials that raise. Here only the death of a process or a node is worth repeating,
-    and Tune notices that by itself; an error of the trial would come again.
+    Tune repeats trials that raise, in another process. Here only the death of a process or a node
+    is worth repeating, which Tune notices by itself, and the loss of a GPU, which this process will
+    never compute on again; an error of the trial would come again.
     """
 
     def setup(  # type: ignore[override]  # the further arguments come from tune.with_parameters
@@ -45,16 +51,20 @@ class TrialActor(tune.Trainable):
         trials_folder: Path,
         plugins: list[str],
         command: str,
-        report_seconds: float,
+        init_params: torch.Tensor | None,
+        pause_after: int | None,
         system_metrics: bool,
     ) -> None:
-        methods.load_plugins(plugins)
+        load_plugins(plugins)
         self._populations = populations
         self._trials_folder = trials_folder
         self._command = command
-        self._report_seconds = report_seconds
+        self._init_params = init_params
+        self._pause_after = pause_after
         self._system_metrics = system_metrics
-        self._make_shards = in_this_process(place) if place.is_joint else in_a_pool(place, plugins)
+        self._make_shards = (
+            in_a_pool(place, plugins) if place.num_actors else in_this_process(place)
+        )
         self._resources = ExitStack()  # the lock of the trial's folder
         self._trial_run: TrialRun | None = None
         self._trial = _trial_of(config)
@@ -64,7 +74,7 @@ class TrialActor(tune.Trainable):
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take a trial without touching its folder: Tune may hand it to another actor instead."""
-        self._leave()  # one that Tune stopped early
+        self._leave()  # one that was interrupted
         self._trial = _trial_of(new_config)
         self._last_answer = perf_counter()
         return True
@@ -74,9 +84,11 @@ class TrialActor(tune.Trainable):
         self._spent["report"] += perf_counter() - self._last_answer
         try:
             news = self._advance()
-        except Exception as error:  # noqa: BLE001 - reported with its cause, and the grid goes on
+        except Exception as error:  # reported with its cause, and the grid goes on
             self._close()
             log_error(self._folder, error)
+            if device.is_lost(error):
+                raise
             kind = "" if isinstance(error, FedcomeError) else f"{type(error).__name__}: "
             news = News(failure=f"{kind}{error}")
         self._last_answer = perf_counter()
@@ -92,13 +104,9 @@ class TrialActor(tune.Trainable):
 
     @staticmethod
     def _answer(news: News) -> dict[str, Any]:
-        """The news, with what Tune and its schedulers look at."""
-        return {
-            "news": news,
-            "rounds_done": news.rounds_done,
-            "accuracy": news.accuracy,
-            "done": news.is_finished or news.failure is not None,
-        }
+        """The news, with what Tune looks at."""
+        is_over = news.is_finished or news.is_paused or news.failure is not None
+        return {"news": news, "done": is_over}
 
     def _advance(self) -> News:
         start = perf_counter()
@@ -109,10 +117,9 @@ class TrialActor(tune.Trainable):
         if run is None:
             rounds = read_rounds(self._folder)
             self._close()
-            done = self._trial.rounds
-            return _news(rounds, done, done, rounds, is_finished=True)
+            return _news(rounds, rounds[-1].number, is_finished=True)
         checkpoints = run.checkpoint_seconds
-        rounds = run.advance(self._report_seconds)
+        rounds = run.advance(REPORT_SECONDS, self._pause_after)
         self._spent["checkpoint"] += run.checkpoint_seconds - checkpoints
         if self._system_metrics and rounds:
             used = system_metrics(self._cpu_seconds_before)
@@ -122,21 +129,24 @@ class TrialActor(tune.Trainable):
             run.finish()
             self._close()
             self._spent["finish"] += perf_counter() - end
-        return _news(
-            rounds, run.num_restored, run.rounds_done, run.rounds, is_finished=run.is_finished
+        is_paused = not run.is_finished and run.rounds_done == self._pause_after
+        if is_paused:
+            self._leave()
+        return replace(
+            _news(rounds, run.num_restored, is_finished=run.is_finished), is_paused=is_paused
         )
 
     def _open(self) -> TrialRun | None:
         """The trial, ready to go on; None if another process has finished it in the meantime."""
         self._cpu_seconds_before = process_time()
-        check_plugin(self._trial)
+        check_plugins(self._trial)
         self._resources.enter_context(exclusive(self._folder))
         if read_own_result(self._folder) is not None:
             return None
         keep_origin(self._trial, self._folder, self._command)
         shared = self._populations[self._trial.data.model_dump_json()]
         shards = self._make_shards(self._trial, shared)
-        return TrialRun(self._trial, shards.population, shards, self._folder)
+        return TrialRun(self._trial, shards.population, shards, self._folder, self._init_params)
 
     def _leave(self) -> None:
         if self._trial_run is not None:
@@ -152,21 +162,9 @@ def _trial_of(config: dict[str, Any]) -> Trial:
     return Trial.model_validate(config["spec"]["trial"])
 
 
-def _news(
-    fresh: list[Round],
-    num_restored: int,
-    rounds_done: int,
-    rounds: list[Round],
-    *,
-    is_finished: bool,
-) -> News:
-    return News(
-        rounds=[replace(one, cohort=()) for one in fresh],
-        num_restored=num_restored,
-        rounds_done=rounds_done,
-        accuracy=last_accuracy(rounds),
-        is_finished=is_finished,
-    )
+def _news(rounds: list[Round], num_restored: int, *, is_finished: bool) -> News:
+    slim = [replace(one, cohort=(), absent=()) for one in rounds]
+    return News(slim, num_restored, is_finished=is_finished)
 
 
 def system_metrics(cpu_seconds_before: float) -> dict[str, float]:
@@ -176,9 +174,3 @@ def system_metrics(cpu_seconds_before: float) -> dict[str, float]:
         "system/cpu_seconds": process_time() - cpu_seconds_before,
         "system/load": os.getloadavg()[0],
     }
-
-
-def last_accuracy(rounds: list[Round]) -> float:
-    """The newest test accuracy, by which schedulers of Tune compare trials."""
-    known = (one.metrics.get(metrics.ACCURACY) for one in reversed(rounds))
-    return next((accuracy for accuracy in known if accuracy is not None), 0.0)

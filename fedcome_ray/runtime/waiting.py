@@ -10,6 +10,29 @@ from ray.util import placement_group_table
 from fedcome_ray.runtime.placement import Bundle, bundle_words
 
 PATIENCE_SECONDS = 60.0
+MANY = 10
+"""Times what an answer took before, and a shard that still has not given it hangs."""
+LEAST_SECONDS = 30.0
+"""Quicker answers count as if they took so long."""
+FIRST_SECONDS = 3600.0
+"""For those that nothing is known of."""
+
+
+class AnswerTimes:
+    """How long actors may take to answer: many times as long as they ever did."""
+
+    def __init__(self) -> None:
+        self._longest: dict[str, float] = {}  # by what they were asked
+
+    def get(self, question: str, calls: Sequence[Any], begun: float | None = None) -> list[Any]:
+        """The answers, as `ray.get` has them; of calls that were `begun` before, or now."""
+        start = time.monotonic() if begun is None else begun
+        limit = MANY * max(LEAST_SECONDS, self._longest.get(question, FIRST_SECONDS))
+        try:
+            return list(ray.get(list(calls), timeout=limit))
+        finally:  # also of those that hang: had they only been slow, they get longer next time
+            took = time.monotonic() - start
+            self._longest[question] = max(took, self._longest.get(question, 0.0))
 
 
 class Patience:

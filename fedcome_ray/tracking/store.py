@@ -3,19 +3,23 @@
 The history in a trial's folder is the truth; MLflow shows it. One experiment for each grid, one
 flat run for each trial of a profile and one for each launch, told apart by the tag `fedcome.kind`.
 Runs are found again by profile and trial key, and a round that one has already is not written
-twice.
+twice. A run is written by the launches of one output folder; those of others leave it alone while
+it is under way, and complete it from their own folder if they finish the trial first.
 """
 
 import fcntl
-import logging
-import os
+import glob
+import platform
 import shlex
 import sqlite3
 import tempfile
+import time
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -25,16 +29,17 @@ from fedcome_ray.errors import UserError
 from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round
+from fedcome_ray.tracking.client import Client, Point, Run, root_cause
 from fedcome_ray.tracking.titles import group_tags, title
 from fedcome_ray.tracking.views import saved_view_tags
 from fedcome_ray.trials.folder import SETTINGS, read_result, read_rounds
-from fedcome_ray.trials.origin import PLUGIN, read_commands, without_passwords
+from fedcome_ray.trials.origin import PLUGINS, read_commands, without_passwords
 from fedcome_ray.trials.provenance import provenance
 
 ARTIFACTS = (  # of a trial's folder, see fedcome_ray.trials.folder
     "trial.json",
     "commands.txt",
-    "plugin.py",
+    PLUGINS,
     "rounds.jsonl",
     "clients.parquet",
     "population.parquet",
@@ -46,6 +51,9 @@ ARTIFACTS = (  # of a trial's folder, see fedcome_ray.trials.folder
 SQLITE = "sqlite:///"
 NOTE = "mlflow.note.content"  # the tag that MLflow's page shows as a run's description
 HIGH_WATER = names.SECONDS_ROUND  # the metric that every round has
+WRITER = "fedcome.writer"  # the tag that says whose run it is
+# Without this kind, MLflow's page opens on its side for language models.
+EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development", **saved_view_tags()}
 
 
 def check_uri(uri: str) -> None:
@@ -62,9 +70,10 @@ def check_uri(uri: str) -> None:
 
 
 def _check_server(uri: str) -> None:
+    health = f"{uri.rstrip('/')}/health"
     try:
-        urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=10).close()
-    except (URLError, OSError, ValueError) as error:
+        urllib.request.urlopen(health, timeout=10).close()  # nosec B310
+    except (URLError, OSError, ValueError, OverflowError, HTTPException) as error:
         reason = getattr(error, "reason", error)
         raise UserError(f"--tracking-uri: no MLflow server answers at `{uri}`: {reason}") from None
 
@@ -90,7 +99,7 @@ def try_open(uri: str) -> None:
             is_new = uri.startswith(SQLITE) and not _sqlite_file(uri).exists()
             if is_new:
                 _check_can_be_made(_sqlite_file(uri))
-            _connect(f"{SQLITE}{scratch}/mlflow.db" if is_new else uri).search_experiments()
+            Client(f"{SQLITE}{scratch}/mlflow.db" if is_new else uri).look()
     except Exception as error:
         raise UserError(f"--tracking-uri: cannot use `{uri}`: {root_cause(error)}") from error
 
@@ -102,55 +111,61 @@ def _check_can_be_made(file: Path) -> None:
         pass
 
 
-def root_cause(error: BaseException) -> str:
-    """One line; what MLflow and its database layer say around the cause fills a screen."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return (str(error) or repr(error)).strip().splitlines()[0]
-
-
-def open_store(uri: str, experiment: str, artifacts: Path, tags: Mapping[str, str]) -> "Store":
+def open_store(
+    uri: str,
+    experiment: str,
+    artifacts: Path,
+    tags: Mapping[str, str],
+    connect: Callable[[str], Client] = Client,
+) -> "Store":
     """The experiment, made if need be; `tags` are those of every run: `profile`, `command`...
 
     A server decides by itself where artifacts are kept; for other stores it is `artifacts`.
     """
-    with _alone_in(uri):
-        client = _connect(uri)
-        experiment_id = _find_experiment(client, experiment)
-        if experiment_id is None:
-            location = None if uri.startswith("http") else artifacts.as_uri()
-            experiment_id = _create_experiment(client, experiment, location)
-    return Store(client, experiment_id, tags, uri)
+    client = connect(uri)
+    try:
+        with _alone_in(uri):
+            if uri.startswith(SQLITE) and not _sqlite_file(uri).exists():
+                _make_sqlite(client, _sqlite_file(uri))
+            experiment_id = client.experiment_named(experiment)
+            if experiment_id is None:
+                location = None if uri.startswith("http") else artifacts.as_uri()
+                experiment_id = client.create_experiment(experiment, location, EXPERIMENT_TAGS)
+    except BaseException:
+        client.close()
+        raise
+    return Store(client, experiment_id, tags, uri, f"{platform.node()}:{artifacts.parent}")
+
+
+def _make_sqlite(client: Client, file: Path) -> None:
+    """Whole or not at all: MLflow cannot use tables that a full disk cut short.
+
+    Each attempt has a name of its own: MLflow would come back to a file that is gone.
+    """
+    new = file.with_name(f"{file.name}.new-{uuid.uuid4().hex}")
+    try:
+        client.make_tables(f"{SQLITE}{new}")
+        new.rename(file)
+    finally:
+        for left in file.parent.glob(f"{glob.escape(file.name)}.new-*"):  # its journal, too
+            left.unlink()
 
 
 def fetch_trial(uri: str, run_id: str, folder: Path) -> None:
-    """Copy what a trial can be repeated from, its settings and its plugin, out of its run."""
+    """Copy what a trial can be repeated from, its settings and its plugins, out of its run."""
     check_uri(uri)
     if uri.startswith(SQLITE) and not _sqlite_file(uri).exists():
         raise UserError(f"--from: there is no store `{uri}`; name it with --tracking-uri")
-    client = _connect(uri)
+    client = Client(uri)
     try:
-        files = {file.path for file in client.list_artifacts(run_id)}
+        files = client.files(run_id)
     except Exception as error:
         raise UserError(f"--from: no run `{run_id}` in `{uri}`: {root_cause(error)}") from error
     if SETTINGS not in files:
         raise UserError(f"--from: the run `{run_id}` has no {SETTINGS}: not the run of a trial")
     folder.mkdir(parents=True, exist_ok=True)
-    for name in files & {SETTINGS, PLUGIN}:
-        client.download_artifacts(run_id, name, str(folder))
-
-
-def _connect(uri: str) -> Any:
-    """MLflow, quietly, with the tables of its store made if need be."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "1")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
-    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
-    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
-    logging.getLogger("alembic").setLevel(logging.ERROR)
-    from mlflow import MlflowClient  # seconds to import, so not before it is needed
-
-    return MlflowClient(uri)
+    for name in files & {SETTINGS, PLUGINS}:
+        client.download(run_id, name, str(folder))
 
 
 @contextmanager
@@ -170,21 +185,6 @@ def _sqlite_file(uri: str) -> Path:
     return Path(uri.removeprefix(SQLITE))
 
 
-def _find_experiment(client: Any, name: str) -> str | None:
-    found = client.get_experiment_by_name(name)
-    if found is None:
-        return None
-    if found.lifecycle_stage == "deleted":  # on MLflow's page; new results bring it back
-        client.restore_experiment(found.experiment_id)
-    return str(found.experiment_id)
-
-
-def _create_experiment(client: Any, name: str, location: str | None) -> str:
-    # Without this kind, MLflow's page opens on its side for language models.
-    tags = {"mlflow.experimentKind": "custom_model_development", **saved_view_tags()}
-    return str(client.create_experiment(name, location, tags))
-
-
 @dataclass
 class _OpenRun:
     """The run of a trial under way."""
@@ -194,53 +194,50 @@ class _OpenRun:
 
 
 class Store:
-    """An opened experiment. Every operation may raise whatever the store's driver raises.
+    """An opened experiment. Every operation may raise whatever its client raises.
 
-    Writes go in batches: a single metric costs SQLite as much as a hundred.
+    Many small trials end every second: each costs a few requests, and each of those milliseconds.
     """
 
-    def __init__(self, client: Any, experiment_id: str, tags: Mapping[str, str], uri: str) -> None:
+    def __init__(
+        self, client: Client, experiment_id: str, tags: Mapping[str, str], uri: str, writer: str
+    ) -> None:
         self.experiment_id = experiment_id
         self._client = client
         self._uri = uri
+        self._writer = writer
         self._tags = _prefixed(tags)
         self._runs: dict[str, _OpenRun] = {}  # by trial key
+        self._launch_id: str | None = None
+
+    def close(self) -> None:
+        self._client.close()
 
     def begin(self, trial: Trial) -> None:
         """Make sure that the trial has a run, marked as running."""
-        self._run(trial, provenance)
+        with _alone_in(self._uri):
+            self._run(trial)
 
     def log_rounds(self, trial: Trial, rounds: Iterable[Round]) -> None:
         """Write those rounds that the trial's run does not have; they come in order."""
-        from mlflow.entities import Metric
-
-        run = self._run(trial, provenance)
-        fresh = [one for one in rounds if one.number >= run.next_round]
-        metrics = [
-            Metric(name, value, round(one.time * 1000), one.number)
-            for one in fresh
-            for name, value in {**one.metrics, **one.seconds}.items()
-        ]
-        if metrics:
-            self._client.log_batch(run.id, metrics=metrics)
-            run.next_round = fresh[-1].number + 1
+        with _alone_in(self._uri):
+            if (run := self._run(trial)) is not None:
+                self._log(run, rounds)
 
     def end(self, trial: Trial, status: str, folder: Path) -> None:
         """`status` is MLflow's: FINISHED, FAILED or KILLED."""
-        run_id = self._run(trial, provenance).id
-        self._tag_arithmetic(run_id, folder)
-        for name in ARTIFACTS:
-            if (folder / name).exists():
-                self._client.log_artifact(run_id, str(folder / name))
-        self._client.set_terminated(run_id, status)
+        with _alone_in(self._uri):
+            if status == "FINISHED":
+                self._complete(trial, folder, provenance)
+            elif (run := self._run(trial)) is not None:
+                self._terminate(run, status, folder)
 
     def mirror(self, trial: Trial, folder: Path) -> None:
         """Copy a trial that finished in an earlier launch, unless it is here."""
-        found = self._find_run(trial)
-        if found is None or found.info.status != "FINISHED":
-            self._run(trial, lambda: _producer(folder))
-            self.log_rounds(trial, read_rounds(folder))
-            self.end(trial, "FINISHED", folder)
+        with _alone_in(self._uri):
+            found = self._find_run(trial)
+            if found is None or found.status != "FINISHED":
+                self._complete(trial, folder, lambda: _producer(folder))
 
     def log_launch(
         self, params: Mapping[str, Any], metrics: Mapping[str, float], texts: Mapping[str, str]
@@ -248,65 +245,115 @@ class Store:
         """A run of its own, complete; `texts` are the contents of its files by name."""
         tags = {**self._tags, **_prefixed(provenance()), "fedcome.kind": "launch"}
         name = f"launch {self._tags['fedcome.launch']}"
-        run_id = self._client.create_run(self.experiment_id, tags=tags, run_name=name).info.run_id
-        self._log_params(run_id, params)
-        for metric, value in metrics.items():
-            self._client.log_metric(run_id, metric, value)
+        if self._launch_id is None:  # else this is another attempt
+            self._launch_id = self._client.create_run(self.experiment_id, name, tags).id
+        now = round(time.time() * 1000)
+        points = [Point(metric, value, now, 0) for metric, value in metrics.items()]
+        self._client.log(self._launch_id, points, params)
         for file, text in texts.items():
-            self._client.log_text(run_id, text, file)
-        self._client.set_terminated(run_id)
+            self._client.log_text(self._launch_id, text, file)
+        self._client.end_run(self._launch_id, "FINISHED")
 
-    def _run(self, trial: Trial, producer: Callable[[], Mapping[str, str]]) -> _OpenRun:
-        """Found or made; `producer` says what computes a trial that has no run yet."""
-        if trial.key not in self._runs:
-            run = self._find_run(trial) or self._create_run(trial, producer())
-            history = self._client.get_metric_history(run.info.run_id, HIGH_WATER)
-            self._client.update_run(run.info.run_id, status="RUNNING")
-            next_round = max((point.step + 1 for point in history), default=0)
-            self._runs[trial.key] = _OpenRun(run.info.run_id, next_round)
+    def _run(self, trial: Trial) -> _OpenRun | None:
+        """The trial's run, found or made; None if it is another's."""
+        if (known := self._known(trial)) is not None:
+            return known
+        found = self._find_run(trial) or self._create_run(trial, provenance())
+        is_free = self._is_own(found) or found.status not in {"RUNNING", "FINISHED"}
+        return self._claim(trial, found) if is_free else None
+
+    def _complete(
+        self, trial: Trial, folder: Path, producer: Callable[[], Mapping[str, str]]
+    ) -> None:
+        """Make the run of a finished trial whole, unless another has done so.
+
+        `producer` says what computed a trial that has no run yet.
+        """
+        run = self._known(trial)
+        if run is None:
+            found = self._find_run(trial) or self._create_run(trial, producer())
+            if found.status == "FINISHED" and not self._is_own(found):
+                return
+            run = self._claim(trial, found)
+        self._log(run, read_rounds(folder), _arithmetic(folder))
+        self._terminate(run, "FINISHED", folder)
+
+    def _known(self, trial: Trial) -> _OpenRun | None:
+        """The run that this launch has claimed for the trial, if it still is its own."""
+        known = self._runs.get(trial.key)
+        if known is None or self._is_own(self._client.run(known.id)):
+            return known
+        del self._runs[trial.key]
+        return None
+
+    def _is_own(self, run: Run) -> bool:
+        return run.is_there and run.tags.get(WRITER) == self._writer
+
+    def _claim(self, trial: Trial, run: Run) -> _OpenRun:
+        if not self._is_own(run):
+            self._client.log(run.id, tags={WRITER: self._writer})
+        if run.status != "RUNNING":
+            self._client.mark_running(run.id)
+        last = self._client.last_step(run.id, HIGH_WATER) if run.has_metrics else -1
+        self._runs[trial.key] = _OpenRun(run.id, last + 1)
         return self._runs[trial.key]
 
-    def _find_run(self, trial: Trial) -> Any:
-        wanted = {"trial_key": trial.key, "profile": self._tags["fedcome.profile"]}
-        condition = " and ".join(f"tags.`fedcome.{tag}` = '{own}'" for tag, own in wanted.items())
-        runs = self._client.search_runs([self.experiment_id], condition, max_results=1)
-        return runs[0] if runs else None
+    def _log(
+        self, run: _OpenRun, rounds: Iterable[Round], tags: Mapping[str, str] | None = None
+    ) -> None:
+        fresh = [one for one in rounds if one.number >= run.next_round]
+        points = [
+            Point(name, value, round(one.time * 1000), one.number)
+            for one in fresh
+            for name, value in {**one.metrics, **one.seconds}.items()
+        ]
+        if points or tags:
+            self._client.log(run.id, points, tags=tags)
+        if fresh:
+            run.next_round = fresh[-1].number + 1
 
-    def _create_run(self, trial: Trial, producer: Mapping[str, str]) -> Any:
+    def _terminate(self, run: _OpenRun, status: str, folder: Path) -> None:
+        paths = [folder / name for name in ARTIFACTS]
+        self._client.log_files(run.id, [str(path) for path in paths if path.exists()])
+        self._client.end_run(run.id, status)
+
+    def _find_run(self, trial: Trial) -> Run | None:
+        """The eldest, if two launches made one at the same time."""
+        profile = self._tags["fedcome.profile"]
+        tags = {"fedcome.trial_key": trial.key, "fedcome.profile": profile}
+        return self._client.eldest_run(self.experiment_id, tags)
+
+    def _create_run(self, trial: Trial, producer: Mapping[str, str]) -> Run:
         tags = {
             **self._tags,
             **_prefixed(producer),
             "fedcome.kind": "trial",
             "fedcome.trial_key": trial.key,
+            WRITER: self._writer,
             **group_tags(trial),
             "mlflow.source.name": "fedcome_ray",
             "mlflow.source.git.commit": producer["commit"],
         }
-        run = self._client.create_run(self.experiment_id, tags=tags, run_name=title(trial))
-        self._log_params(run.info.run_id, flatten(trial.model_dump(mode="json")))
-        note = description(tags["fedcome.command"], run.info.run_id, self._uri)
-        self._client.set_tag(run.info.run_id, NOTE, note)
-        return run
+        run = self._client.create_run(self.experiment_id, title(trial), tags)
+        note = description(tags["fedcome.command"], run.id, self._uri)
+        self._client.log(run.id, params=flatten(trial.model_dump(mode="json")), tags={NOTE: note})
+        if self._uri.startswith(SQLITE):
+            return run  # files have a lock: nobody made another meanwhile
+        eldest = self._find_run(trial) or run
+        if eldest.id != run.id:
+            self._client.delete_run(run.id)
+        return eldest
 
-    def _log_params(self, run_id: str, params: Mapping[str, Any]) -> None:
-        from mlflow.entities import Param
 
-        batch = [Param(name, str(value)) for name, value in params.items()]
-        self._client.log_batch(run_id, params=batch)
-
-    def _tag_arithmetic(self, run_id: str, folder: Path) -> None:
-        """What a finished trial was computed with; several values where its processes differ."""
-        from mlflow.entities import RunTag
-
-        result = read_result(folder)
-        records = result.computed_with if result is not None else []
-        parts = dict.fromkeys(part for record in records for part in record)
-        tags = [
-            RunTag(f"fedcome.arithmetic.{part}", " | ".join({r[part]: None for r in records}))
-            for part in parts
-        ]
-        if tags:
-            self._client.log_batch(run_id, tags=tags)
+def _arithmetic(folder: Path) -> dict[str, str]:
+    """What a finished trial was computed with; several values where its processes differ."""
+    result = read_result(folder)
+    records = result.computed_with if result is not None else []
+    parts = dict.fromkeys(part for record in records for part in record)
+    return {
+        f"fedcome.arithmetic.{part}": " | ".join({record[part]: None for record in records})
+        for part in parts
+    }
 
 
 def _producer(folder: Path) -> Mapping[str, str]:

@@ -5,26 +5,35 @@
 
 A store that fails must not stop the trials, whose folders lose nothing. It is left alone for a
 while then: a server that is gone takes its time to say so, and a launch would wait for that at the
-end of every trial. One that never opened is not tried again.
+end of every trial. What it misses is kept for it, and at the end of a launch it is tried again and
+again for a while, unless the launch itself has failed. One that never opened is not tried again.
 """
 
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from fedcome_ray.errors import UserError
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round
-from fedcome_ray.tracking.store import Store, open_store, root_cause
+from fedcome_ray.tracking.apart import client_apart
+from fedcome_ray.tracking.client import Client, root_cause
+from fedcome_ray.tracking.store import Store, open_store
+from fedcome_ray.trials.origin import without_passwords
 
 FLUSH_SECONDS = 4.0
 REST_SECONDS = 60.0
+LAST_REST_SECONDS = 2.0
+"""Between attempts when nothing else is left to do."""
+PATIENCE_SECONDS = 90.0
+"""How long the end of a launch waits for a store that fails."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,6 @@ class Open:
     """The store takes what it is given."""
 
     store: Store
-    trouble: str | None = None  # it had before: what ended meanwhile was not written
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ def after_failure(state: State, trouble: str, now: float) -> State:
 
 def after_waiting(state: State, now: float) -> State:
     if isinstance(state, Resting) and now >= state.until:
-        return Open(state.store, state.trouble)
+        return Open(state.store)
     return state
 
 
@@ -79,21 +87,36 @@ class Untracked:
     complaint = None
 
     def check_open(self) -> None: ...
+    def check_usable(self) -> None: ...
     def trial_started(self, trial: Trial) -> None: ...
     def trial_advanced(self, trial: Trial, rounds: Iterable[Round]) -> None: ...
     def trial_ended(self, trial: Trial, status: str, folder: Path) -> None: ...
     def mirror(self, trial: Trial, folder: Path) -> None: ...
-    def close(self) -> None: ...
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 class Tracker:
-    """A queue of things to write, and the thread that writes them."""
+    """A queue of things to write, and the thread that writes them; `say` is for what takes long."""
 
-    def __init__(self, uri: str, experiment: str, artifacts: Path, tags: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        uri: str,
+        experiment: str,
+        artifacts: Path,
+        tags: Mapping[str, str],
+        say: Callable[[str], object] = lambda _: None,
+        connect: Callable[[str], Client] = client_apart,
+    ) -> None:
         self.uri = uri
-        self._open_store = partial(open_store, uri, experiment, artifacts, tags)
+        self._say = say
+        self._is_patient = True
+        self._open_store = partial(open_store, uri, experiment, artifacts, tags, connect)
         self._state: State = Opening()
         self._moved = threading.Condition()
+        self._due: deque[Callable[[Store], None]] = deque()
         self._unwritten: dict[Trial, list[Round]] = {}
         self._next_flush = time.monotonic() + FLUSH_SECONDS
         self._work: queue.Queue[Callable[[], None] | None] = queue.Queue()  # None is the end
@@ -102,18 +125,27 @@ class Tracker:
 
     def check_open(self) -> None:
         """Block until the experiment is there; refuse a store that cannot be opened."""
+        self._work.put(lambda: None)
         with self._moved:
             self._moved.wait_for(lambda: not isinstance(self._state, Opening))
+        self.check_usable()
+
+    def check_usable(self) -> None:
+        """Refuse a store that could not be opened; one that is being opened may take its time."""
         if isinstance(self._state, Unusable):
             raise UserError(f"--tracking-uri: cannot use `{self.uri}`: {self._state.trouble}")
 
     @property
     def complaint(self) -> str | None:
-        """What went wrong with the store, for people."""
-        trouble = None if isinstance(self._state, Opening) else self._state.trouble
-        if trouble is None:
-            return None
-        return f"MLflow: {trouble}; nothing is lost, the same command mirrors the results again"
+        """What is wrong with the store, for people; None if it has all that it was told."""
+        match self._state:
+            case Resting(trouble=trouble) | Unusable(trouble=trouble):
+                return (
+                    f"MLflow: {trouble} ({without_passwords(self.uri)}); nothing is lost, the same "
+                    f"command mirrors the results"
+                )
+            case _:
+                return None
 
     def trial_started(self, trial: Trial) -> None:
         self._enqueue_write(lambda store: store.begin(trial))
@@ -125,7 +157,7 @@ class Tracker:
         """`status` is MLflow's: FINISHED, FAILED or KILLED."""
 
         def end(store: Store) -> None:
-            self._flush(store)
+            self._flush(store)  # also what only the news had: the memory of the process
             store.end(trial, status, folder)
 
         self._enqueue_write(end)
@@ -139,8 +171,15 @@ class Tracker:
     ) -> None:
         self._enqueue_write(lambda store: store.log_launch(params, metrics, texts))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._is_patient = error is None
+        self.close()
+
     def close(self) -> None:
-        """Write what is left."""
+        """Write what is left, with patience for a store that fails."""
         self._enqueue_write(self._flush)
         self._work.put(None)
         self._thread.join()
@@ -149,9 +188,23 @@ class Tracker:
         self._work.put(partial(self._write, action))
 
     def _main(self) -> None:
+        task = self._work.get()  # opening takes seconds, which trials that start need more
         self._open()
-        while (task := self._next_task()) is not None:
+        while task is not None:
             task()
+            task = self._next_task()
+        if isinstance(self._state, Resting) and self._is_patient:
+            self._say("trying MLflow again, which failed")
+            self._insist()
+        if isinstance(self._state, Open | Resting):
+            self._state.store.close()
+
+    def _insist(self) -> None:
+        end = time.monotonic() + PATIENCE_SECONDS
+        while isinstance(self._state, Resting) and time.monotonic() < end:
+            time.sleep(LAST_REST_SECONDS)
+            self._move_to(Open(self._state.store))
+            self._catch_up()
 
     def _next_task(self) -> Callable[[], None] | None:
         """What was told next, unless a flush is due."""
@@ -169,12 +222,18 @@ class Tracker:
             self._fail(error)
 
     def _write(self, action: Callable[[Store], None]) -> None:
-        """Unless the store rests or never opened."""
+        self._due.append(action)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Do what is due, unless the store rests or never opened."""
         self._move_to(after_waiting(self._state, time.monotonic()))
-        if isinstance(self._state, Open):
+        while self._due and isinstance(self._state, Open):
             try:
-                action(self._state.store)
+                self._due[0](self._state.store)
+                self._due.popleft()  # not before it is done: a failure is repeated
             except Exception as error:  # noqa: BLE001 - whoever owns the tracker shows it
+                self._due.rotate(-1)  # what can never be written must not stop the rest
                 self._fail(error)
 
     def _keep(self, trial: Trial, rounds: list[Round]) -> None:

@@ -1,19 +1,28 @@
 """Checkpoints: nested states as named arrays in one file that is replaced atomically.
 
-The file is in the safetensors format: reading one cannot execute code.
+The file is in the safetensors format: reading one cannot execute code. A checksum of all that it
+holds is noted in it: a damaged one is refused, and not continued from with wrong numbers.
 """
 
+import json
 import os
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
+from fedcome_ray.errors import StorageError
 from fedcome_ray.numerics.arrays import Arrays, aligned
+
+CHECKSUM = "checksum"
+DAMAGE = (SafetensorError, OSError, UnicodeDecodeError)
+"""What reading a damaged checkpoint raises."""
 
 
 def flatten(state: Any, name: str) -> Arrays:
@@ -38,29 +47,68 @@ def rebuild(template: Any, arrays: Arrays, name: str) -> Any:
 
 def write(path: Path, arrays: Arrays, notes: Mapping[str, str]) -> None:
     """Replace the file as a whole: a crash leaves the old one or the new one."""
-    replace(path, lambda temporary: save_file(arrays, temporary, metadata=dict(notes)))
+    noted = {**notes, CHECKSUM: _checksum(arrays, notes)}
+    replace(path, lambda temporary: save_file(arrays, temporary, metadata=noted))
 
 
 def read(path: Path) -> tuple[Arrays, dict[str, str]]:
     """The arrays of a checkpoint and what was noted beside them."""
     with safe_open(path, framework="numpy") as file:
         notes: dict[str, str] = file.metadata() or {}
-    return load_file(path), notes
+    arrays = load_file(path)
+    if notes.pop(CHECKSUM, None) != _checksum(arrays, notes):
+        raise SafetensorError("wrong checksum")
+    return arrays, notes
+
+
+def check(path: Path) -> None:
+    """Raise what a damaged file does; one that notes no checksum, as those of others, is taken."""
+    with safe_open(path, framework="numpy") as file:
+        is_noted = CHECKSUM in (file.metadata() or {})
+    if is_noted:
+        read(path)
+
+
+def _checksum(arrays: Arrays, notes: Mapping[str, str]) -> str:
+    """Of names, types, shapes, contents and notes."""
+    found = zlib.crc32(json.dumps(dict(notes), sort_keys=True).encode())
+    for name, array in sorted(arrays.items()):
+        found = zlib.crc32(f"{name} {array.dtype.str} {array.shape}".encode(), found)
+        found = zlib.crc32(np.ascontiguousarray(array).data, found)
+    return f"{found:08x}"
 
 
 def read_number(path: Path, name: str) -> int:
-    """One number of a checkpoint, without reading the rest."""
+    """One number of a checkpoint, without reading the rest; it is noted, too, under its name."""
     with safe_open(path, framework="numpy") as file:
-        return int(file.get_tensor(name))
+        number = file.get_tensor(name)
+        noted = (file.metadata() or {}).get(name)
+    if noted not in {None, str(number)}:
+        raise SafetensorError(f"{name} is {number} and {noted}")
+    return int(number)
 
 
 def replace(path: Path, save: Callable[[Path], object]) -> None:
     """Let `save` write a temporary file beside `path`, then put it in its place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        save(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with writing(path):
+            save(temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # what is wrong with the folder has been said
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Say which file could not be written, and what to do: the system only says why."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise StorageError(
+            f"cannot write {path}: {why}; with that mended, the same command goes on"
+        ) from error

@@ -2,11 +2,10 @@
 
 trial.json               the settings
 commands.txt             the commands that ran it, a line each
-plugin.py                the code of its method, where that is a plugin
+plugins/                 the code of its plugins, a folder for each
 rounds.jsonl             one line for each round: cohort, metrics, seconds; first the initial model
 checkpoint.safetensors   everything that the next round needs
 trial.log                what went wrong, if something did
-stopped                  empty; a search stopped the trial early
 model.safetensors        the final params, when finished
 clients.parquet          every client's results in every evaluated round, when finished
 population.parquet       every client's examples and classes, when finished
@@ -19,9 +18,10 @@ import json
 import os
 import time
 import traceback
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +29,19 @@ from fedcome_ray import metrics
 from fedcome_ray.errors import FedcomeError, UserError
 from fedcome_ray.federation.round import Round
 from fedcome_ray.numerics.libraries import Arithmetic
-from fedcome_ray.trials.checkpoint import replace
+from fedcome_ray.trials.checkpoint import replace, writing
 from fedcome_ray.trials.provenance import refuse_plain
 
 CHECKPOINT = "checkpoint.safetensors"
+ROUNDS_DONE = "server.round_index"  # in a checkpoint
 LOG = "trial.log"
 MODEL = "model.safetensors"
 RESULT = "result.json"
 ROUNDS = "rounds.jsonl"
 SETTINGS = "trial.json"
-STOPPED = "stopped"
+CLIENTS, POPULATION, SIMILARITY = "clients.parquet", "population.parquet", "similarity.parquet"
+CHECKED = (SETTINGS, ROUNDS, MODEL, CLIENTS, POPULATION, SIMILARITY)
+CHECKSUM = "checksum"  # in the result, of the rest of it
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,12 @@ class TrialResult:
     recoveries: int  # from the death of shards
     provenance: dict[str, str]
     computed_with: list[Arithmetic]
+    checksums: dict[str, str] = field(default_factory=dict)  # of the other files, by name
 
 
 def write_result(folder: Path, result: TrialResult) -> None:
-    text = json.dumps(asdict(result), indent=2)
+    content = asdict(result)
+    text = json.dumps({**content, CHECKSUM: _checksum(content)}, indent=2)
     replace(folder / RESULT, lambda path: path.write_text(text))
 
 
@@ -67,13 +72,45 @@ def read_result(folder: Path) -> TrialResult | None:
         return None
     try:
         content: dict[str, Any] = json.loads(path.read_text(errors="replace"))
-    except ValueError as error:
+        if content.pop(CHECKSUM, None) not in {None, _checksum(content)}:
+            raise ValueError("wrong checksum")
+    except (ValueError, AttributeError) as error:
         raise UserError(f"{path} is damaged ({error}); delete it to run the trial again") from None
+    content.setdefault("checksums", {})  # results did not always tell
     names = {field.name for field in fields(TrialResult)}
     missing = names - content.keys() or {metrics.ACCURACY_TAIL} - content["final"].keys()
     if missing:
         raise UserError(f"{path} lacks {sorted(missing)}; delete it to run the trial again")
     return TrialResult(**{name: content[name] for name in names})
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    return _crc(json.dumps(content, sort_keys=True).encode())
+
+
+def _crc(content: bytes) -> str:
+    return f"{zlib.crc32(content):08x}"
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """Of the files that a trial leaves, by name."""
+    found = (folder / name for name in CHECKED)
+    return {path.name: _crc(path.read_bytes()) for path in found if path.exists()}
+
+
+def verified(folder: Path, name: str) -> Path:
+    """A file of a trial, as it was when the trial finished; or refuse it."""
+    result, path = read_result(folder), folder / name
+    if result is None or name not in result.checksums:
+        return path
+    try:
+        if _crc(path.read_bytes()) != result.checksums[name]:
+            raise ValueError("wrong checksum")
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{path} is damaged ({error}); delete {folder / RESULT} to run the trial again"
+        ) from None
+    return path
 
 
 def read_own_result(folder: Path) -> TrialResult | None:
@@ -91,24 +128,34 @@ def write_rounds(folder: Path, rounds: Iterable[Round]) -> None:
 
 
 def append_rounds(folder: Path, rounds: Iterable[Round]) -> None:
-    with (folder / ROUNDS).open("a") as file:
+    with writing(folder / ROUNDS), (folder / ROUNDS).open("a") as file:
         file.writelines(map(_line, rounds))
         file.flush()
         os.fsync(file.fileno())  # else a power cut could leave a checkpoint without its history
 
 
-def read_rounds(folder: Path) -> list[Round]:
-    """The complete lines of a trial's history; a torn last line was never part of a checkpoint."""
-    path = folder / ROUNDS
-    if not path.exists():
+def read_rounds(folder: Path, first: int | None = None) -> list[Round]:
+    """The complete lines of a trial's history, or only the first few.
+
+    A torn last line was never part of a checkpoint.
+    """
+    if not (folder / ROUNDS).exists():
         return []
+    path = verified(folder, ROUNDS)
     text = path.read_text(errors="replace")
     try:
-        return [_round(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-    except (ValueError, KeyError) as error:
+        lines = text[: text.rfind("\n") + 1].split("\n")[:-1]
+        return [_round(line) for line in lines[:first]]
+    except (ValueError, KeyError, TypeError) as error:
         raise FedcomeError(
             f"{path} is damaged ({error}); delete {folder} to start the trial anew"
         ) from None
+
+
+def history_checksum(folder: Path, num_rounds: int | None = None) -> str:
+    """Of a trial's history, or of its first rounds."""
+    lines = (folder / ROUNDS).read_bytes().split(b"\n")
+    return _crc(b"\n".join(lines[:-1][:num_rounds]))
 
 
 def _line(one: Round) -> str:
@@ -118,14 +165,21 @@ def _line(one: Round) -> str:
         "metrics": one.metrics,
         "seconds": one.seconds,
         "cohort": one.cohort,
+        "absent": one.absent,
     }
     return json.dumps(content) + "\n"
 
 
 def _round(line: str) -> Round:
     content = json.loads(line)
-    cohort, seconds = tuple(content["cohort"]), content["seconds"]
-    return Round(content["round"], cohort, content["metrics"], seconds, content["time"])
+    return Round(
+        number=content["round"],
+        cohort=tuple(content["cohort"]),
+        metrics=content["metrics"],
+        seconds=content["seconds"],
+        time=content["time"],
+        absent=tuple(content.get("absent", ())),  # histories did not always tell
+    )
 
 
 @contextmanager

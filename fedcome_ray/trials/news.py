@@ -11,9 +11,8 @@ class News:
 
     rounds: list[Round] = field(default_factory=list)  # without cohorts: they stay in the folder
     num_restored: int = 0  # rounds of earlier launches
-    rounds_done: int = 0  # in all
-    accuracy: float = 0.0  # the newest that is known
     is_finished: bool = False
+    is_paused: bool = False  # where its launch ends, with a checkpoint
     failure: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     """Spent outside of rounds since the last news, by what was done."""

@@ -1,20 +1,20 @@
-"""Where a trial comes from: the commands that ran it, and the code of its plugin, in its folder.
+"""Where a trial comes from: the commands that ran it, and the code of its plugins, in its folder.
 
-With its settings beside them, a trial can be repeated when the plugin has been edited since, and
+With its settings beside them, a trial can be repeated when the plugins have been edited since, and
 the command forgotten: see `fedcome_ray.launch.repeat`.
 """
 
 import re
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 
-from fedcome_ray import methods
-from fedcome_ray.experiments.trial import Trial
+from fedcome_ray.experiments.trial import Trial, code_of
 from fedcome_ray.trials.checkpoint import replace
 
 COMMANDS = "commands.txt"
-PLUGIN = "plugin.py"
+PLUGINS = "plugins"  # with a folder for each, named as its file
 MAX_LENGTH = 4000  # MLflow's tags hold twice as much
 
 
@@ -34,13 +34,25 @@ def without_passwords(text: str) -> str:
 def keep_origin(trial: Trial, folder: Path, command: str) -> None:
     """Called by the process that begins, or goes on with, a trial for a command."""
     folder.mkdir(parents=True, exist_ok=True)
-    source = methods.source_of(trial.method)
-    if source is not None:
-        replace(folder / PLUGIN, lambda path: path.write_bytes(source))
+    for code in code_of(trial):
+        for name, content in code.files.items():
+            file = folder / PLUGINS / code.name / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace(file, partial(_write, content))
     known = read_commands(folder)
     if command not in known:
         text = "".join(f"{line}\n" for line in (*known, command))
         replace(folder / COMMANDS, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def kept_plugins(folder: Path) -> list[Path]:
+    """The files of plugins that `keep_origin` has left, without what they import."""
+    files = (own / f"{own.name}.py" for own in (folder / PLUGINS).glob("*"))
+    return sorted(file for file in files if file.is_file())
+
+
+def _write(content: bytes, path: Path) -> None:
+    path.write_bytes(content)
 
 
 def read_commands(folder: Path) -> list[str]:

@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import save_file
 
-from fedcome_ray import metrics, models
+from fedcome_ray import methods, metrics, models, samplers
 from fedcome_ray.clients.company import computed_with
-from fedcome_ray.datasets.population import Population
-from fedcome_ray.errors import ConfigError, FedcomeError, ShardError
+from fedcome_ray.datasets.population import Population, form_of
+from fedcome_ray.errors import ConfigError, FedcomeError, ShardError, UserError
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round, before_training, run_round
 from fedcome_ray.federation.server import Server
 from fedcome_ray.federation.shards import Shards
+from fedcome_ray.hyperparameters import name_of
 from fedcome_ray.models.model import Model
 from fedcome_ray.numerics import device
 from fedcome_ray.numerics.arrays import Arrays, aligned
@@ -34,11 +33,17 @@ from fedcome_ray.samplers.table import DenseTable
 from fedcome_ray.trials import checkpoint
 from fedcome_ray.trials.folder import (
     CHECKPOINT,
+    CLIENTS,
     MODEL,
+    POPULATION,
     ROUNDS,
+    ROUNDS_DONE,
     SETTINGS,
+    SIMILARITY,
     TrialResult,
     append_rounds,
+    checksums,
+    history_checksum,
     read_rounds,
     write_result,
     write_rounds,
@@ -73,7 +78,7 @@ class TrialRun:
         self.trial = trial
         self.shards = shards
         self.folder = folder
-        model = models.build(trial.model, population.feature_shape, population.num_classes)
+        model = models.build(trial.model, *form_of(population))
         params = model.init(trial.seed) if init_params is None else aligned(init_params)
         # The server computes where the reports are.
         self.server = Server(trial, params.to(shards.device), population.num_clients)
@@ -86,10 +91,11 @@ class TrialRun:
         self._num_written = 0
         self._checkpoint_cost = 0.0
         self._last_checkpoint = time.monotonic()
-        self._evaluations: tuple[list[NDArray[Any]], ...] = ([], [], [], [])
+        self._evaluations: tuple[list[NDArray[Any]], ...] = tuple([] for _ in ClientHistory._fields)
         self._computed_with_before: list[Arithmetic] = []
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / SETTINGS).write_text(trial.model_dump_json(indent=2))
+        settings = trial.model_dump_json(indent=2)
+        checkpoint.replace(folder / SETTINGS, lambda path: path.write_text(settings))
         self._restore()
         self.num_restored = self.rounds_done
 
@@ -99,30 +105,41 @@ class TrialRun:
 
     @property
     def is_finished(self) -> bool:
-        return self.rounds_done == self.trial.rounds
+        return is_over(self.trial, self.rounds)
 
-    def advance(self, seconds: float) -> list[Round]:
+    def advance(self, seconds: float, pause_after: int | None = None) -> list[Round]:
         """Run rounds for about this long, at least one; the rounds not handed out before.
+
+        When `pause_after` rounds are done no further one is begun.
 
         The first call after a restart hands out the history too, so whoever listens can fill gaps.
         """
         end = time.monotonic() + seconds
-        while not self.is_finished:
+        while not self.is_finished and self.rounds_done != pause_after:
             try:
                 self._add(self._next_round())
                 self._checkpoint_if_due()
-            except ShardError:
-                self.recoveries += 1
-                if self.recoveries > MAX_RECOVERIES:
-                    raise
-                self.shards.rebuild()
-                self._restore()
+            except ShardError as error:
+                self._recover(error)
             if time.monotonic() >= end:
                 break
         self._write_rounds()
         news = self.rounds[self._num_reported :]
         self._num_reported = max(self._num_reported, len(self.rounds))
         return news
+
+    def _recover(self, error: ShardError) -> None:
+        """Go back to the last checkpoint with new shards, which may die meanwhile, too."""
+        while True:
+            self.recoveries += 1
+            if self.recoveries > MAX_RECOVERIES:
+                raise error
+            try:
+                self.shards.rebuild()
+                self._restore()
+                return
+            except ShardError as another:
+                error = another
 
     def checkpoint(self) -> None:
         """Save everything that the next round needs."""
@@ -132,7 +149,11 @@ class TrialRun:
         arrays = checkpoint.flatten(self.server.state, "server")
         arrays |= checkpoint.flatten(self._client_history(), "history")
         arrays |= {f"{CLIENTS_PREFIX}{name}": array for name, array in states.items()}
-        notes = {"computed_with": json.dumps(self._computed_with())}
+        notes = {
+            "computed_with": json.dumps(self._computed_with()),
+            "history": history_checksum(self.folder),
+            ROUNDS_DONE: str(self.rounds_done),
+        }
         checkpoint.write(self.folder / CHECKPOINT, arrays, notes)
         self._last_checkpoint = time.monotonic()
         self._checkpoint_cost = self._last_checkpoint - start
@@ -142,10 +163,7 @@ class TrialRun:
         """Write the results; the checkpoint has served."""
         params = self.server.params.numpy(force=True)
         settings = {"trial": self.trial.model_dump_json()}
-        checkpoint.replace(
-            self.folder / MODEL,
-            lambda path: save_file({"params": params}, path, metadata=settings),
-        )
+        checkpoint.write(self.folder / MODEL, {"params": params}, settings)
         for name, table in self._tables().items():
             checkpoint.replace(self.folder / name, table.to_parquet)
         result = TrialResult(
@@ -157,6 +175,7 @@ class TrialRun:
             recoveries=self.recoveries,
             provenance=provenance(),
             computed_with=self._computed_with(),
+            checksums=checksums(self.folder),
         )
         write_result(self.folder, result)
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
@@ -170,25 +189,37 @@ class TrialRun:
     def _tables(self) -> dict[str, Any]:
         sampler = self.server.state.sampler
         tables = {
-            "clients.parquet": client_table(self._client_history()),
-            "population.parquet": population_table(self._population),
+            CLIENTS: client_table(self._client_history()),
+            POPULATION: population_table(self._population),
         }
         if isinstance(sampler, DenseTable):
-            tables["similarity.parquet"] = similarity_table(sampler)
+            tables[SIMILARITY] = similarity_table(sampler)
         return tables
 
     def _next_round(self) -> Round:
         """The next entry of the history."""
         number = len(self.rounds)
         evaluate_train = self.trial.is_train_evaluated(number)
+        evaluate_personally = self.trial.is_personally_evaluated(number)
         if number == 0:
-            return before_training(self.server, self.shards, evaluate_train=evaluate_train)
-        evaluate = self.trial.is_evaluated(number)
-        one = run_round(self.server, self.shards, evaluate=evaluate, evaluate_train=evaluate_train)
-        if not self.is_finished:
-            return one
-        tail = tail_accuracy([*self.rounds, one])
-        return replace(one, metrics={**one.metrics, metrics.ACCURACY_TAIL: tail})
+            one = before_training(
+                self.server,
+                self.shards,
+                evaluate_train=evaluate_train,
+                evaluate_personally=evaluate_personally,
+            )
+        else:
+            one = run_round(
+                self.server,
+                self.shards,
+                evaluate=self.trial.is_evaluated(number),
+                evaluate_train=evaluate_train,
+                evaluate_personally=evaluate_personally,
+            )
+        found = {metrics.TOTAL_BYTES: total_bytes(self.rounds, one)}
+        if is_over(self.trial, [*self.rounds, one]):
+            found[metrics.ACCURACY_TAIL] = tail_accuracy([*self.rounds, one])
+        return replace(one, metrics={**one.metrics, **found})
 
     def _add(self, one: Round) -> None:
         self.rounds.append(one.slim())
@@ -200,6 +231,8 @@ class TrialRun:
             one.test.client_loss if one.test else unknown,
             one.test.client_accuracy if one.test else unknown,
             one.train.client_loss if one.train else unknown,
+            one.personal.client_loss if one.personal else unknown,
+            one.personal.client_accuracy if one.personal else unknown,
         )
         for rows, column in zip(self._evaluations, columns, strict=True):
             rows.append(column)
@@ -214,10 +247,10 @@ class TrialRun:
 
     def _restore(self) -> None:
         """Go back to the last checkpoint, or to the start if there is none."""
-        self._evaluations = ([], [], [], [])
+        self._evaluations = tuple([] for _ in ClientHistory._fields)
         self._computed_with_before = []
         self.server.state = self._initial
-        arrays = self._read_checkpoint()
+        arrays, notes = self._read_checkpoint()
         if arrays:
             self.server.state = checkpoint.rebuild(self._initial, arrays, "server")
             history = checkpoint.rebuild(self._client_history(), arrays, "history")
@@ -229,33 +262,36 @@ class TrialRun:
                 if name.startswith(CLIENTS_PREFIX)
             }
         )
-        self.rounds = self._read_history()
-        write_rounds(self.folder, self.rounds)
+        self.rounds = self._read_history(notes.get("history"))
+        if (self.folder / ROUNDS).exists():
+            write_rounds(self.folder, self.rounds)
         self._num_written = len(self.rounds)
         self._last_checkpoint = time.monotonic()
 
-    def _read_checkpoint(self) -> Arrays:
+    def _read_checkpoint(self) -> tuple[Arrays, dict[str, str]]:
         path = self.folder / CHECKPOINT
         if not path.exists():
-            return {}
+            return {}, {}
         try:
             arrays, notes = checkpoint.read(path)
-        except (SafetensorError, OSError) as error:
+        except checkpoint.DAMAGE as error:
             raise FedcomeError(
                 f"{path} is damaged ({error}); delete it to start the trial anew"
             ) from None
         self._computed_with_before = json.loads(notes.get("computed_with", "[]"))
         refuse_plain(self._computed_with_before, self.folder)
-        return arrays
+        return arrays, notes
 
-    def _read_history(self) -> list[Round]:
-        """The rounds up to the checkpoint; later ones will be written again."""
+    def _read_history(self, noted: str | None) -> list[Round]:
+        """The rounds up to the checkpoint, which notes their checksum; later ones are repeated."""
         if not self._evaluations[0]:  # the first entry always has an evaluation
             return []
-        rounds = read_rounds(self.folder)[: self.rounds_done + 1]
-        if [one.number for one in rounds] != list(range(self.rounds_done + 1)):
+        number = self.rounds_done + 1
+        rounds = read_rounds(self.folder, number)
+        is_changed = noted not in {None, history_checksum(self.folder, number)}
+        if is_changed or [one.number for one in rounds] != list(range(number)):
             raise FedcomeError(
-                f"{self.folder / ROUNDS} is damaged: it does not have every round up to the "
+                f"{self.folder / ROUNDS} is damaged: it does not have the rounds up to the "
                 f"checkpoint's {self.rounds_done}; delete {self.folder} to start the trial anew"
             )
         return rounds
@@ -270,6 +306,22 @@ class TrialRun:
         self._num_written = len(self.rounds)
 
 
+def is_over(trial: Trial, rounds: Sequence[Round]) -> bool:
+    """Whether the last of these rounds, which begin with the initial model, is the trial's last."""
+    if not rounds:
+        return False
+    if rounds[-1].number == trial.rounds or trial.stop is None:
+        return rounds[-1].number == trial.rounds
+    name = trial.stop.metric
+    return trial.stop.is_reached([one.metrics[name] for one in rounds if name in one.metrics])
+
+
+def total_bytes(before: Sequence[Round], one: Round) -> float:
+    """What was sent, both ways, in a round and all before it."""
+    own = one.metrics[metrics.UP_BYTES] + one.metrics[metrics.DOWN_BYTES]
+    return own + (before[-1].metrics[metrics.TOTAL_BYTES] if before else 0.0)
+
+
 def tail_accuracy(rounds: Sequence[Round]) -> float:
     """Mean test accuracy over the last tenth of the rounds: it swings less than the last one's."""
     last = rounds[-1].number
@@ -277,10 +329,37 @@ def tail_accuracy(rounds: Sequence[Round]) -> float:
     return float(np.mean([found[metrics.ACCURACY] for found in tail if metrics.ACCURACY in found]))
 
 
-def check_fits(trial: Trial, population: Population) -> Model:
-    """The trial's model; refuse a model or a cohort that does not fit the population."""
+def check_fits(
+    trial: Trial, population: Population, init_params: torch.Tensor | None = None
+) -> None:
+    """Refuse a cohort, a model or a start that do not fit, and plugins that break a contract."""
     try:
         trial.cohort_size_of(population.num_clients)
     except ValueError as error:
         raise ConfigError(str(error)) from None
-    return models.build(trial.model, population.feature_shape, population.num_classes)
+    methods.build(trial.method)
+    samplers.build(trial.sampler)
+    model = models.build(trial.model, *form_of(population))
+    if population.feature_dtype.kind == "i":
+        _check_vocabulary(trial, model, population)
+    if (init_params is None) != (trial.init_digest is None):
+        raise UserError("init_digest: a trial that starts from a file is run with --init-model")
+    if init_params is not None and init_params.shape != (model.dim,):
+        raise UserError(
+            f"--init-model: the file has params of shape {list(init_params.shape)}, "
+            f"the model `{name_of(trial.model)}` needs [{model.dim}]"
+        )
+
+
+def _check_vocabulary(trial: Trial, model: Model, population: Population) -> None:
+    """Refuse tokens that the model has no place for, which only an attempt can tell."""
+    sides = [population.side(name).examples.x for name in ("train", "test")]
+    for extreme in (min(x.min() for x in sides), max(x.max() for x in sides)):
+        x = torch.full((1, *population.feature_shape), int(extreme))
+        try:
+            model.logits(model.init(0), x)
+        except IndexError:
+            raise ConfigError(
+                f"model: `{name_of(trial.model)}` does not know the token {extreme}, which is in "
+                f"the data; does it have a setting for how many there are?"
+            ) from None

@@ -16,6 +16,8 @@ class ClientHistory(NamedTuple):
     test_loss: NDArray[np.float32]  # [evaluations, num_clients], NaN where not evaluated
     test_accuracy: NDArray[np.float32]
     train_loss: NDArray[np.float32]
+    personal_loss: NDArray[np.float32]
+    personal_accuracy: NDArray[np.float32]
 
 
 def client_table(history: ClientHistory) -> Any:
@@ -30,6 +32,8 @@ def client_table(history: ClientHistory) -> Any:
             "test_loss": history.test_loss.ravel(),
             "test_accuracy": history.test_accuracy.ravel(),
             "train_loss": history.train_loss.ravel(),
+            "personal_loss": history.personal_loss.ravel(),
+            "personal_accuracy": history.personal_accuracy.ravel(),
         }
     )
 

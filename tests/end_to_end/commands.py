@@ -9,15 +9,16 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(
-    module: str, *arguments: str, timeout: float = 300, cwd: Path | None = None
+    module: str, *arguments: str, timeout: float = 300, cwd: Path | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
+    """`variables` are of its environment."""
     return subprocess.run(
         [sys.executable, "-m", module, *arguments],
         capture_output=True,
         text=True,
         timeout=timeout,
         cwd=cwd,
-        env=environment(),
+        env={**environment(), **variables},
         check=False,
     )
 

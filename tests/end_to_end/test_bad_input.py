@@ -10,6 +10,8 @@ from fedcome_ray import tune
 from fedcome_ray.run import main as run_main
 
 GRID = ["--grid", "partial_participation"]
+DRY = ["--axis", "seed=0", "--dry-run"]
+MANY = f"seed={','.join(map(str, range(1, 201)))}"
 SEARCH = ["--grid", "search", "--search", "asha"]
 
 
@@ -38,6 +40,27 @@ SEARCH = ["--grid", "search", "--search", "asha"]
         ([*GRID, "--address", "here"], "expected HOST:PORT or `auto`, got `here`"),
         ([*GRID, "--tracking-uri", "http://127.0.0.1:1"], "no MLflow server answers"),
         ([*GRID, "--tracking-uri", "somewhere"], "`somewhere` is not a URI"),
+        ([*GRID, "--tracking-uri", "http://a b:1"], "no MLflow server answers at `http://a b:1`"),
+        ([*GRID, "--tracking-uri", "http://h:99999999"], "no MLflow server answers"),
+        ([*GRID, "--address", f"h:{'9' * 300}"], "expected HOST:PORT or `auto`, got `h:999"),
+        ([*GRID, "--address", "h:²"], "expected HOST:PORT or `auto`, got `h:²`"),
+        ([*GRID, "--address", "h:0"], "expected HOST:PORT or `auto`, got `h:0`"),
+        ([*GRID, "--address", f"{'h' * 64}:80"], "nothing listens at `hhh"),
+        ([*GRID, "--data-dir", "~no such user/x"], "--data-dir: `~no such user/x`"),
+        ([*GRID, "--output", "~no such user/x"], "--output: `~no such user/x`"),
+        (
+            [*GRID, "--set", "rounds=0x_"],
+            "--set rounds: `0x_` is not a YAML value: ",
+        ),
+        ([*GRID, "--set", "rounds=" + "9" * 300], "needs more than 64 bits"),
+        (["--axis", "seed=0,2024-99-99"], "`2024-99-99` is no timestamp"),
+        ([*GRID, "--set", "local.weight_decay=1e300"], "`weight_decay` must fit into 32 bits"),
+        ([*GRID, "--set", "local.weight_decay=1e32"], "`lr` times `weight_decay`"),
+        ([*GRID, "--set", "method.name=fedprox", "--set", "method.mu=1e39"], "`mu` must fit into"),
+        (["--axis", MANY, "--axis", MANY.replace("seed", "rounds")], "product is 40,000 trials"),
+        ([*DRY, "--set", "data.num_clients=1000000000"], "1000000000 clients cannot share 1438"),
+        ([*DRY, "--set", "rounds=1000000000000"], "rounds: the history: it would take about"),
+        ([*DRY, "--set", "model.hidden=[1000000000]"], "a client in training: it would take about"),
         ([], "what to run? --grid NAME or --axis NAME=V1,V2"),
         (["--axis", "seed="], "--axis seed: expected values with commas between"),
         (["--axis", "sead=1,2"], "did you mean `seed`?"),
@@ -55,7 +78,7 @@ SEARCH = ["--grid", "search", "--search", "asha"]
 def test_a_mistake_is_named_with_what_is_allowed(
     arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = tune.main([*arguments, "--output", str(tmp_path / "results")])
+    code = tune.main(["--output", str(tmp_path / "results"), *arguments])
     message = capsys.readouterr().err
     assert code == 2
     assert says in message

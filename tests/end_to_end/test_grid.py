@@ -1,5 +1,6 @@
 """A grid through the command line: results, MLflow, failures, interruption, resume."""
 
+import hashlib
 import json
 import os
 import signal
@@ -8,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from safetensors.numpy import load_file, save_file
 
 from fedcome_ray.trials.folder import read_rounds
 from tests.end_to_end.commands import run, start
@@ -237,3 +240,23 @@ def final(output: Path) -> tuple[Any, list[Any]]:
     content = json.loads(result.read_text())
     metrics = [{k: v for k, v in line.metrics.items() if "seconds" not in k} for line in lines]
     return content["params_sha256"], metrics
+
+
+def test_a_grid_starts_from_given_params(tmp_path: Path) -> None:
+    given = np.linspace(-0.1, 0.1, 64 * 64 + 64 + 64 * 10 + 10, dtype=np.float32)
+    save_file({"params": given}, tmp_path / "start.safetensors")
+    words = ["--axis", "seed=0,1", "--set", "rounds=1", "--set", "local.lr=1e-12", "--json"]
+    start = ["--init-model", str(tmp_path / "start.safetensors")]
+    said = run("fedcome_ray.tune", *words, *start, "--output", str(tmp_path / "out"))
+    assert said.returncode == 0, said.stderr
+    folders = list((tmp_path / "out" / "trials").iterdir())
+    digests = {json.loads((one / "trial.json").read_text())["init_digest"] for one in folders}
+    assert digests == {hashlib.sha256(given.tobytes()).hexdigest()}
+    for folder in folders:
+        ended = load_file(folder / "model.safetensors")["params"]
+        np.testing.assert_allclose(ended, given, atol=1e-6)
+
+    other = [*start, "--set", "model.hidden=[8]", "--output", str(tmp_path / "none")]
+    refused = run("fedcome_ray.tune", *words, *other)
+    assert refused.returncode == 2
+    assert "the file has params of shape [4810], the model `mlp` needs [610]" in refused.stderr

@@ -86,7 +86,7 @@ def test_mlflow_has_the_command_the_grid_and_the_plugin(launched: Path, plugin: 
     command = f"python -m fedcome_ray.tune --grid {launched / 'mine.yaml'} --plugin {plugin}"
     assert trial.data.tags["fedcome.command"].startswith(command)
     files = {file.path for file in client.list_artifacts(trial.info.run_id)}
-    assert {"trial.json", "commands.txt", "plugin.py"} <= files
+    assert {"trial.json", "commands.txt", "plugins"} <= files
     _, (launch,) = runs_of(launched, "launch")
     assert launch.data.tags["fedcome.command"].startswith(command)
     kept = {

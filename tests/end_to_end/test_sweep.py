@@ -16,10 +16,11 @@ SMALL = ["--set", "rounds=4", "--set", "data.num_clients=10", "--set", "model.hi
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the tutorial's method, and with one that asks for what is not there."""
+    """With the tutorial's method, and with one that fails in a round, not when it is rehearsed."""
     folder = tmp_path_factory.mktemp("sweep")
     (folder / "momentum.py").write_text(EXAMPLE)
-    broken = EXAMPLE.replace("client.memory", "client.foo").replace('"momentum"', '"broken"')
+    fails_late = "(client.memory if grad.shape[-1] < 100 else client.foo)"
+    broken = EXAMPLE.replace("client.memory", fails_late).replace('"momentum"', '"broken"')
     (folder / "broken.py").write_text(broken.replace("Momentum", "Broken"))
     return folder
 

@@ -66,6 +66,47 @@ print(json.dumps({
 }))
 """
 )
+SOME_NODES = """
+import json
+from fedcome_ray import runtime
+from fedcome_ray.console.options import MachineOptions
+from fedcome_ray.launch.tune_run import placement_group
+from fedcome_ray.numerics.device import Gpu
+from fedcome_ray.runtime import feasibility, nodes
+from fedcome_ray.runtime.shards import ShardPool
+import ray
+from ray.cluster_utils import Cluster
+from ray.util import placement_group_table, remove_placement_group
+
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
+able, _ = (cluster.add_node(num_cpus=4, num_gpus=2).node_id for _ in range(2))
+ray.init(address=cluster.address, log_to_driver=False)
+
+
+def answer():
+    can = ray.get_runtime_context().get_node_id() == able
+    return nodes.Gpus([Gpu("a card", 2**35)] * 2 if can else [], "" if can else "a build for CPUs")
+
+
+nodes.gpus_here = answer
+(place, at_once), said = feasibility.lay_out(MachineOptions(), 56)
+found = []
+for _ in range(4):  # wherever Ray would send them by itself
+    group = placement_group(place)()
+    ray.get(group.ready())
+    found += placement_group_table(group)["bundles_to_node_id"].values()
+    remove_placement_group(group)
+(pair, _), _ = feasibility.lay_out(MachineOptions(gpus_per_shard=1), 1)
+actors = ShardPool(pair).actors
+where = lambda self: ray.get_runtime_context().get_node_id()
+found += ray.get([actor.__ray_call__.remote(where) for actor in actors])
+print(json.dumps({
+    "layout": [place.gpus_per_shard, at_once, pair.num_shards, len(actors)],
+    "elsewhere": sum(one != able for one in found), "said": said,
+}))
+ray.shutdown()
+cluster.shutdown()
+"""
 WAITING = (
     BEGIN
     + """
@@ -132,8 +173,18 @@ def test_two_shards_are_given_each_gpu_and_say_that_they_cannot_use_it() -> None
     assert "1 of 1 shards have not started; each needs 0.5 CPU and 1 GPU; free now: 2 CPU" in waited
 
 
+def test_trials_go_to_the_nodes_that_can_use_their_gpus() -> None:
+    done = run_script(SOME_NODES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert found["layout"] == [0.5, 4, 2, 1]  # 4 cores for 2 GPUs; then a server with one of two
+    assert found["elsewhere"] == 0
+    assert found["said"].startswith("only the GPUs of 1 node(s) are used. ")
+    assert found["said"].endswith("Ray counts 2 GPU(s), PyTorch can use 0: a build for CPUs")
+
+
 def test_a_trial_that_waits_for_resources_says_for_what(tmp_path: Path) -> None:
     done = run_script(WAITING, str(tmp_path / "results"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr.count("waiting for") == 1
-    assert "a trial needs 1 x (0.2 CPU), 2 x (0.5 CPU); free now: 0 CPU and 2 GPU" in done.stderr
+    assert "a trial needs 1 x (0.7 CPU), 1 x (0.5 CPU); free now: 0 CPU and 2 GPU" in done.stderr

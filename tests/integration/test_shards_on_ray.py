@@ -1,6 +1,10 @@
 """The same federation in process and on Ray actors: the same bits."""
 
 import hashlib
+import os
+import signal
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +12,11 @@ import numpy as np
 import pytest
 import ray
 
-from fedcome_ray import datasets
+from fedcome_ray import datasets, methods
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.federation.shards import LocalShards
+from fedcome_ray.runtime import waiting
 from fedcome_ray.runtime.feasibility import check_feasible
 from fedcome_ray.runtime.nodes import find_nodes
 from fedcome_ray.runtime.placement import TrialPlace
@@ -51,8 +56,20 @@ def shared(cluster: Any, population: Population) -> Any:
 
 @pytest.fixture(scope="module")
 def pools(cluster: Any) -> Any:
-    """Pools of one, two and three shards, started once."""
-    return {n: ShardPool(TrialPlace(n, cpus_per_shard=0.1)) for n in (1, 2, 3)}
+    """Pools of one, two and three shards, started once; of two, one of them in this process."""
+    pools: dict[Any, Any] = {n: ShardPool(TrialPlace(n, cpus_per_shard=0.1)) for n in (1, 2, 3)}
+    return {**pools, "joint": ShardPool(TrialPlace(2, cpus_per_shard=0.1, is_joint=True))}
+
+
+def test_shards_import_only_what_they_compute_with(pools: Any) -> None:
+    def loaded(_: Any) -> set[str]:
+        import sys
+
+        return set(sys.modules)
+
+    (found,) = ray.get([actor.__ray_call__.remote(loaded) for actor in pools[1].actors])
+    assert {"torch", "fedcome_ray.clients.shard"} <= found
+    assert not {"mlflow", "numba", "pandas", "ray.tune", "scipy"} & found
 
 
 def run_to_the_end(run: TrialRun) -> tuple[str, list[dict[str, float]]]:
@@ -69,8 +86,13 @@ def comparable(metrics: list[dict[str, float]]) -> list[dict[str, float]]:
     return [{k: v for k, v in line.items() if "seconds" not in k} for line in metrics]
 
 
-@pytest.mark.parametrize("sampler", ["random", "similarity"])
-@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedfv", "fedcome"])
+@pytest.mark.parametrize(
+    ("method", "sampler"),
+    [
+        *product(["fedavg", "scaffold", "fedfv", "fedcome"], ["random", "similarity"]),
+        *product(methods.REFERENCES, ["random"]),
+    ],
+)
 def test_the_number_of_shards_does_not_change_a_bit(
     method: str,
     sampler: str,
@@ -83,40 +105,85 @@ def test_the_number_of_shards_does_not_change_a_bit(
     trial = trial_of(method, sampler)
     in_process = TrialRun(trial, population, LocalShards(trial, population), tmp_path / "local")
     digest, metrics = run_to_the_end(in_process)
-    for num_shards, pool in pools.items():
+    for layout, pool in pools.items():
         shards = RayShards(trial, shared, pool)
-        run = TrialRun(trial, population, shards, tmp_path / str(num_shards))
+        run = TrialRun(trial, population, shards, tmp_path / str(layout))
         on_ray, metrics_on_ray = run_to_the_end(run)
         assert on_ray == digest
         assert comparable(metrics_on_ray) == comparable(metrics)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
-def test_the_death_of_a_shard_does_not_change_a_bit(
+def test_absent_clients_stragglers_and_personal_results_are_the_same_on_ray(
+    cluster: Any, population: Population, shared: Any, pools: Any, tmp_path: Path
+) -> None:
+    trial = trial_of(
+        "fednova",
+        cohort_size=2,
+        participation=None,
+        rounds=8,
+        eval_every=4,
+        eval_personal_epochs=1,
+        availability={"rate": 0.5, "straggler_rate": 0.5},
+    )
+    in_process = TrialRun(trial, population, LocalShards(trial, population), tmp_path / "local")
+    digest, metrics = run_to_the_end(in_process)
+    assert min(line["cohort/size"] for line in metrics[1:]) == 0
+    run = TrialRun(trial, population, RayShards(trial, shared, pools[3]), tmp_path / "ray")
+    on_ray, metrics_on_ray = run_to_the_end(run)
+    assert on_ray == digest
+    assert comparable(metrics_on_ray) == comparable(metrics)
+
+
+def stop(actor: Any) -> None:
+    """Let the process of an actor hang."""
+    os.kill(ray.get(actor.__ray_call__.remote(lambda _: os.getpid())), signal.SIGSTOP)
+
+
+@pytest.mark.parametrize(
+    ("disturb", "method", "pool"),
+    [*product([ray.kill], ["fedavg", "scaffold", "local"], [2, "joint"]), (stop, "scaffold", 2)],
+)
+def test_a_shard_that_dies_or_hangs_does_not_change_a_bit(
+    disturb: Callable[[Any], None],
     method: str,
+    pool: Any,
     cluster: Any,
     population: Population,
     shared: Any,
     pools: Any,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(waiting, "LEAST_SECONDS", 1.0)  # ten hang
     trial = trial_of(method, rounds=6)
     undisturbed = TrialRun(trial, population, LocalShards(trial, population), tmp_path / "local")
     digest, metrics = run_to_the_end(undisturbed)
 
-    pool = pools[2]
-    shards = RayShards(trial, shared, pool)
+    shards = RayShards(trial, shared, pools[pool])
     run = TrialRun(trial, population, shards, tmp_path / "disturbed")
     for _ in range(3):
         run._add(run._next_round())
     run.checkpoint()
     run._add(run._next_round())  # to be repeated: the checkpoint does not know it
-    ray.kill(pool.actors[1])
+    disturb(pools[pool].actors[-1])
     on_ray, metrics_on_ray = run_to_the_end(run)
 
     assert run.recoveries >= 1
     assert on_ray == digest
     assert comparable(metrics_on_ray) == comparable(metrics)
+
+
+def test_a_shard_that_hangs_between_trials_is_replaced(
+    cluster: Any, pools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "LEAST_SECONDS", 0.2)
+    pool = pools[3]
+    pool.replace_dead()
+    before = list(pool.actors)
+    stop(before[0])
+    pool.replace_dead()
+    assert pool.actors[0] != before[0]
+    assert pool.actors[1:] == before[1:]
 
 
 def test_partitions_of_one_dataset_share_its_examples(cluster: Any) -> None:

@@ -62,7 +62,8 @@ def actor(cluster: Any, tmp_path: Path) -> Any:
         trials_folder=tmp_path,
         plugins=[],
         command="python -m fedcome_ray.tune",
-        report_seconds=1.0,
+        init_params=None,
+        pause_after=None,
         system_metrics=False,
     )
     return trainable(config_of(trial))
@@ -111,7 +112,6 @@ def test_a_trial_that_somebody_else_has_finished_is_reported_with_its_history(
     stamp = (folder / "result.json").stat().st_mtime_ns
     answer = actor.step()
     assert answer["done"]
-    assert answer["rounds_done"] == ROUNDS
     assert [one.number for one in answer["news"].rounds] == list(range(ROUNDS + 1))
     assert (folder / "result.json").stat().st_mtime_ns == stamp
 

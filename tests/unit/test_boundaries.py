@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from fedcome_ray.__main__ import COMMANDS
+
 INNER = (
     "fedcome_ray.methods",
     "fedcome_ray.clients.training",
@@ -43,11 +45,22 @@ def test_every_inner_module_can_be_imported_first() -> None:
     assert "fedcome_ray.consensus.agreement" in imported_by(code)
 
 
-@pytest.mark.parametrize("program", ["tune", "run", "reproduce", "ui", "doctor", "report"])
+@pytest.mark.parametrize("program", sorted(COMMANDS))
 def test_help_does_not_wait_for_heavy_imports(program: str) -> None:
     loaded = imported_by(f"from fedcome_ray.{program} import main; main(['--help'])")
     assert f"fedcome_ray.{program}" in loaded
     assert not {"torch", "ray", "mlflow", "pandas"} & loaded
+
+
+def test_ray_can_be_started_while_pytorch_is_imported() -> None:
+    loaded = imported_by("from fedcome_ray.runtime.connection import begun")
+    assert "ray" in loaded
+    assert not {"torch", "numpy", "ray.tune"} & loaded
+
+
+def test_a_trial_in_one_process_is_prepared_without_ray_and_mlflow() -> None:
+    loaded = imported_by("import fedcome_ray.launch.single")
+    assert not {"ray", "mlflow", "pandas", "numba"} & loaded
 
 
 def test_the_grids_are_listed_without_ray() -> None:

@@ -32,6 +32,13 @@ def test_an_error_is_one_line_and_an_exit_code(
     assert len(said.splitlines()) == 1
 
 
+def test_a_message_stays_short_whatever_the_user_wrote(capsys: pytest.CaptureFixture[str]) -> None:
+    assert guarded(lambda: raising(UserError(f"rounds: got `{'9' * 10**6}`"))) == USAGE
+    said = capsys.readouterr().err
+    assert said.startswith("error: rounds: got `999")
+    assert len(said) < 1100
+
+
 def test_where_more_is_known_is_said_below(capsys: pytest.CaptureFixture[str]) -> None:
     error = FedcomeError("momentum.py:25, in correct: KeyError: 'a'")
     error.add_note("results/trials/some/trial.log")

@@ -12,6 +12,18 @@ def test_the_output_folder_is_made(tmp_path: Path) -> None:
     assert check_output(tmp_path / "new" / "folder").is_dir()
 
 
+def test_the_output_folder_is_its_users_alone_unless_it_was_there(tmp_path: Path) -> None:
+    assert check_output(tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o755)
+    assert check_output(tmp_path / "shared").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_home_of_nobody_is_refused() -> None:
+    with pytest.raises(UserError, match="--output: `~no such user/x`"):
+        check_output(Path("~no such user/x"))
+
+
 def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"--output: cannot write to .*file"):

@@ -46,7 +46,7 @@ def test_a_good_gpu_has_good_lines_and_a_table() -> None:
     numbers, speed = verdicts([node(gpu=FOUND)])[-2:]
     assert (numbers.mark, numbers.text.split(",")[0]) == ("good", "within 2e-05 of the processor")
     assert "4,000, 4.0 x a plain loop" in speed.text
-    assert "| dense | 4,000 |  | 6,000 | 1,000 |" in gpu.table(FOUND)
+    assert "| dense | 4,000 |  |  | 6,000 | 1,000 |" in gpu.table(FOUND)
     assert "WRONG" not in gpu.table(FOUND)
 
 

@@ -42,27 +42,30 @@ def test_what_is_finished_is_read_once_and_known(tmp_path: Path) -> None:
 
 
 def test_results_come_first_and_time_is_shown_only_if_asked_for(tmp_path: Path) -> None:
-    text = said(finished_of(tmp_path), Outcome(2, finished={TRIALS[0].key}))
+    text = said(
+        finished_of(tmp_path), Outcome({one.key for one in TRIALS}, finished={TRIALS[0].key})
+    )
     assert text.startswith("Test accuracy")
     assert text.count("Test accuracy") == 1
     assert "beside its rounds" not in text
 
 
 def test_missing_trials_are_counted_and_the_log_is_named(tmp_path: Path) -> None:
-    text = said(finished_of(tmp_path), Outcome(2, finished={TRIALS[0].key}))
+    interrupted = Outcome({one.key for one in TRIALS})  # before it was heard of the first
+    text = said(finished_of(tmp_path), interrupted)
     assert "1 trials are not finished; the same command goes on" in text
     assert "logs/now.log" in text
 
 
 def test_failures_are_named_with_cause_and_log(tmp_path: Path) -> None:
-    outcome = Outcome(1, failures={TRIALS[1].key: "it diverged"})
+    outcome = Outcome({TRIALS[1].key}, failures={TRIALS[1].key: "it diverged"})
     text = said(finished_of(tmp_path), outcome)
     assert "failed fedavg-digits-p1-random-s1: it diverged" in text
     assert "trial.log" in text
 
 
 def test_the_complaint_of_the_store_is_passed_on(tmp_path: Path) -> None:
-    assert "MLflow: gone" in said(finished_of(tmp_path), Outcome(0, complaint="MLflow: gone"))
+    assert "MLflow: gone" in said(finished_of(tmp_path), Outcome(complaint="MLflow: gone"))
 
 
 def test_the_timeline_is_written_where_it_is_said(tmp_path: Path) -> None:
@@ -70,12 +73,12 @@ def test_the_timeline_is_written_where_it_is_said(tmp_path: Path) -> None:
     seconds = {metrics.SECONDS_ROUND: 0.5}
     write_rounds(finished.request.folder(TRIALS[0]), [Round(0, (1,), {}, seconds, 9.0)])
     path = tmp_path / "traces" / "some-now.json"
-    assert str(path) in said(finished, Outcome(0))
+    assert str(path) in said(finished, Outcome())
     assert json.loads(path.read_text())["traceEvents"]
 
 
 def test_the_timing_shares_add_up(tmp_path: Path) -> None:
-    outcome = Outcome(1, finished={TRIALS[0].key}, slot_seconds=10.0)
+    outcome = Outcome({TRIALS[0].key}, finished={TRIALS[0].key}, slot_seconds=10.0)
     outcome.phases |= {"seconds/train": 6.0, metrics.SECONDS_ROUND: 6.0}
     outcome.outside["start"] = 1.0
     text = said(finished_of(tmp_path, timing=True), outcome)
@@ -85,7 +88,9 @@ def test_the_timing_shares_add_up(tmp_path: Path) -> None:
 
 
 def test_a_launch_leaves_its_results_and_counts(tmp_path: Path) -> None:
-    outcome = Outcome(2, finished={TRIALS[0].key}, failures={TRIALS[1].key: "why"})
+    outcome = Outcome(
+        {one.key for one in TRIALS}, finished={TRIALS[0].key}, failures={TRIALS[1].key: "why"}
+    )
     params, counted, texts = launch_record(finished_of(tmp_path), outcome)
     assert params == {"trials": 2, "pending": 2, "profile": "quick"}
     assert counted["launch/finished"] == counted["launch/failed"] == 1

@@ -28,6 +28,12 @@ def test_more_rounds_cost_more() -> None:
     assert 0 < short.cpu_seconds < long.cpu_seconds
 
 
+def test_all_that_is_evaluated_costs() -> None:
+    plain, also_train = trial_of(rounds=1000), trial_of(rounds=1000, eval_train_every=1)
+    rates = calibrate([plain], lambda text: None)
+    assert estimate([plain], rates).cpu_seconds < estimate([also_train], rates).cpu_seconds
+
+
 def test_nothing_costs_nothing() -> None:
     assert estimated() == (0, 0, 0, 0, 0)
 

@@ -25,7 +25,8 @@ def finished_of(tmp_path: Path) -> Finished:
 
 
 def test_a_launch(tmp_path: Path) -> None:
-    outcome = Outcome(3, failures={FAILED.key: "it diverged"}, stopped={STOPPED.key})
+    pending = {FAILED.key, STOPPED.key, WAITING.key}
+    outcome = Outcome(pending, failures={FAILED.key: "it diverged"}, stopped={STOPPED.key})
     found = json.loads(json.dumps(document.of_launch(finished_of(tmp_path), outcome)))
     assert set(found) == {*LAUNCH, "was_interrupted", "complaint", "best"}
     assert found["counts"] == {"finished": 1, "failed": 1, "stopped": 1, "waiting": 1}

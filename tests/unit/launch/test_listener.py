@@ -14,7 +14,6 @@ from fedcome_ray.federation.round import Round
 from fedcome_ray.launch.listener import Listener
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.launch.request import Request
-from fedcome_ray.runtime.schedulers import SuccessiveHalving
 from fedcome_ray.trials.news import News
 
 TRIAL, OTHER = (parse_trial({"rounds": 4, "seed": seed}) for seed in (0, 1))
@@ -50,7 +49,7 @@ def notes() -> Notes:
 def listener(tmp_path: Path, notes: Notes) -> Listener:
     trials = [TRIAL, OTHER]
     locations = Locations(tmp_path, tracking_uri="")
-    request = Request("grid", "quick", trials, locations, scheduler=SuccessiveHalving())
+    request = Request("grid", "quick", trials, locations)
     console = Console(file=io.StringIO())
     progress = Progress(console, trials, {trial.key: 5 for trial in trials})
     for trial in trials:
@@ -95,14 +94,13 @@ def test_a_failure_is_kept_with_its_cause(listener: Listener, notes: Notes) -> N
 
 
 def test_a_trial_that_tune_ends_before_its_time_was_stopped(
-    listener: Listener, notes: Notes, tmp_path: Path
+    listener: Listener, notes: Notes
 ) -> None:
     listener.started(TRIAL)
     listener.heard(TRIAL, News(some_rounds(0)))
     listener.completed(TRIAL)
     assert listener.outcome.stopped == {TRIAL.key}
     assert notes.told[-1] == ("KILLED", TRIAL.key)
-    assert SuccessiveHalving().is_stopped(tmp_path / "trials" / TRIAL.folder_name)
 
 
 def test_what_is_left_at_the_end_was_interrupted(listener: Listener, notes: Notes) -> None:

@@ -6,15 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
-from fedcome_ray.console.options import Locations
+from fedcome_ray.console.options import Locations, MachineOptions
 from fedcome_ray.console.output import Talk
+from fedcome_ray.errors import UserError
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.hyperparameters import name_of
-from fedcome_ray.launch import cost
+from fedcome_ray.launch import cost, plan
 from fedcome_ray.launch.plan import FEW, shortened, show_plan
 from fedcome_ray.launch.request import Request
+from fedcome_ray.runtime.placement import Node
 from tests.finished import finish
 
 Show = Callable[..., str]
@@ -54,6 +57,32 @@ def test_the_plans_of_our_grids_fit_80_columns(
     is_listed = all_trials or len(trials) <= FEW
     assert all((trial.key in text) == is_listed for trial in trials)
     assert len(text.splitlines()) < 35 or is_listed
+
+
+def test_trials_that_would_compute_on_a_gpu_are_calibrated_there(
+    show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried_on = []
+    gpu = torch.device("cuda", 0)
+    monkeypatch.setattr(plan.placement, "this_machine", lambda: Node("a-host", 16, 2, 2**35))
+    monkeypatch.setattr(plan.device, "pick", lambda share: gpu if share else None)
+    monkeypatch.setattr(
+        cost, "_seconds_per_example", lambda *given: tried_on.append(given[-1]) or 1
+    )
+    text = show(trials_of("partial_participation"))
+    assert set(tried_on) == {gpu}
+    assert "GPU time" in text
+    assert "on 2 GPU(s)" in " ".join(text.split())
+
+
+def test_a_plan_for_gpus_that_are_not_there_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan.device, "usable_gpus", list)
+    where = Locations(tmp_path, tracking_uri="")
+    request = Request("some", "quick", [], where, MachineOptions(device="gpu"))
+    with pytest.raises(UserError, match="--device: no GPU to compute on"):
+        show_plan(request, Talk(quiet=True))
 
 
 def test_many_trials_are_summed_up_by_their_axes_and_their_cost(show: Show) -> None:

@@ -47,13 +47,13 @@ def test_a_trial_is_repeated_with_a_change(folder: Path, locations: Locations) -
 
 
 def test_another_method_leaves_the_plugin_behind(folder: Path, locations: Locations) -> None:
-    kept = repeat.Kept({**TRIAL.model_dump(mode="json"), "plugin": "3f2a"}, None)
+    kept = repeat.Kept({**TRIAL.model_dump(mode="json"), "plugin": "3f2a"}, ())
     assert again(kept).plugin == "3f2a"
     assert again(kept, ("method.name", "fedavg")).plugin is None
 
 
 def test_a_trial_starts_from_its_own_file_only(locations: Locations) -> None:
-    kept = repeat.Kept({**TRIAL.model_dump(mode="json"), "init_digest": "3f2a"}, None)
+    kept = repeat.Kept({**TRIAL.model_dump(mode="json"), "init_digest": "3f2a"}, ())
     with pytest.raises(UserError, match="not the params that the trial started from"):
         single.draft_of([], torch.zeros(3), kept)
 
@@ -77,7 +77,9 @@ def test_what_is_no_trial_is_refused(
 def test_a_plugin_that_was_not_kept_must_be_given(folder: Path, locations: Locations) -> None:
     settings = {**TRIAL.model_dump(mode="json"), "method": {"name": "mine"}, "plugin": "3f2a"}
     (folder / "trial.json").write_text(json.dumps(settings))
-    with pytest.raises(UserError, match=r"has no plugin\.py; give the code with --plugin"):
+    with pytest.raises(
+        UserError, match=r"has no code of its method in plugins/; give it with --plugin"
+    ):
         repeat.find(str(folder), locations)
 
 

@@ -46,6 +46,16 @@ def test_a_cell_is_the_mean_and_the_spread_over_the_seeds() -> None:
     assert cells(trials, accuracy) == [["fedavg", expected], ["fedcome", "20.0±10.0 19.0"]]
 
 
+def test_the_best_is_bold_and_references_do_not_compete() -> None:
+    trials = expand(method=[*METHODS, {"name": "centralised"}])
+    reached = {t.key: Reached(v, v) for t, v in zip(trials, (50.0, 60.0, 90.0), strict=True)}
+    console = Console(width=200, file=io.StringIO(), record=True, force_terminal=True)
+    console.print(accuracy_table(trials, reached))
+    text = console.export_text(styles=True)
+    bold = re.findall(r"\x1b\[1m(\d+\.\d)", text)
+    assert bold == ["60.0"]
+
+
 def test_the_last_varying_number_makes_the_columns() -> None:
     trials = expand(method=METHODS, participation=[0.1, 0.2])
     accuracy = {trial.key: trial.participation or 0 for trial in trials}
@@ -125,3 +135,25 @@ def test_what_a_round_took_is_laid_out_in_the_same_way() -> None:
         ["fedavg", "11.0±1.4", "11.0±1.4"],
         ["fedcome", "11.0±1.4", "-"],
     ]
+
+
+def test_trials_that_stopped_say_where_and_are_ranked_by_one_rule_only() -> None:
+    stop = [{"patience": 2}, {"patience": 3}]
+
+    def shown(*rules: dict[str, int] | None) -> str:
+        trials = [
+            parse_trial({"method": {"name": name}, "seed": seed, "stop": rule})
+            for name, rule in zip(("fedavg", "fedcome"), rules, strict=True)
+            for seed in (0, 1)
+        ]
+        reached = {trial.key: Reached(90.0, 91.0, 30 + 20 * trial.seed) for trial in trials}
+        console = Console(width=120, record=True, file=io.StringIO(), force_terminal=True)
+        console.print(accuracy_table(trials, reached))
+        return console.export_text(styles=True)
+
+    same, other = shown(stop[0], stop[0]), shown(*stop)
+    assert "91.0 (40)" in same
+    assert "91.0 (40)" in other
+    assert "round where it stopped" in " ".join(same.split())
+    assert "\x1b[1m90.0" in same
+    assert "\x1b[1m90.0" not in other

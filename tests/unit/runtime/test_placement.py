@@ -1,11 +1,13 @@
 """How trials are laid out."""
 
+from dataclasses import replace
+
 import pytest
 
 from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.errors import UserError
 from fedcome_ray.runtime.feasibility import check_feasible, check_gpus
-from fedcome_ray.runtime.nodes import Nodes
+from fedcome_ray.runtime.nodes import Nodes, unused_words
 from fedcome_ray.runtime.placement import Node, Placement, TrialPlace, capacity, place, slots, words
 
 GB = 2**30
@@ -65,7 +67,7 @@ def test_few_trials_find_room_for_their_servers_on_several_nodes(
 
 def test_fractions_of_cores_let_more_trials_run_at_once() -> None:
     placement = place(MachineOptions(num_shards=3, cpus_per_shard=0.25), 56, [machine(2)])
-    assert placement.trial.bundles == [{"CPU": 0.2}, *[{"CPU": 0.25}] * 3]
+    assert placement.trial.bundles == [{"CPU": 0.45}, *[{"CPU": 0.25}] * 2]
     assert placement.concurrent == 2
 
 
@@ -102,8 +104,29 @@ def test_one_trial_runs_at_once_even_if_it_does_not_fit() -> None:
 def test_trials_share_gpus_by_number_memory_and_cores(num_trials, node, expected) -> None:
     placement = place(MachineOptions(), num_trials, [node])
     assert layout(placement) == expected
-    assert placement.trial.is_joint == (placement.trial.num_shards == 1)
     check_feasible(placement.trial, [node])
+
+
+def test_the_server_computes_beside_the_first_shard_and_reserves_no_gpu_more() -> None:
+    place_of_two = place(MachineOptions(), 1, [machine(16, 2)]).trial
+    assert place_of_two.bundles == [{"CPU": 1.1, "GPU": 1.0}, {"CPU": 0.9, "GPU": 1.0}]
+    on_cores = place(MachineOptions(num_shards=2), 1, [machine(16)]).trial
+    assert on_cores.bundles == [{"CPU": 1.1}, {"CPU": 0.9}]
+
+
+def test_gpus_are_asked_for_where_they_can_be_used() -> None:
+    everywhere = TrialPlace(2, gpus_per_shard=1.0)
+    some = replace(everywhere, gpu_nodes=("a", "b"))
+    server, shard = some.bundles[:2]
+    assert everywhere.label_selector(shard) == some.label_selector(server) == {}
+    assert some.label_selector(shard) == {"ray.io/node-id": "in(a,b)"}
+
+
+def test_nodes_whose_gpus_are_left_alone_are_named() -> None:
+    why = ["b-host: Ray counts 2 GPU(s), PyTorch can use 0: a build"]
+    assert unused_words(Nodes([machine(8)], why)) == f"no GPU is used. {why[0]}"
+    said = unused_words(Nodes([machine(8, 1), machine(8)], why))
+    assert said == f"only the GPUs of 1 node(s) are used. {why[0]}"
 
 
 @pytest.mark.parametrize(
@@ -182,8 +205,12 @@ def test_a_bundle_names_only_what_it_needs() -> None:
 
 
 def test_the_words_say_the_placement() -> None:
-    alone = place(MachineOptions(num_shards=1), 56, [machine(8, 1)])
-    assert words(alone).startswith("4 at once, each a server with 0.2 CPU and 1 shard")
-    assert "0.25 GPU" in words(alone)
+    alone = place(MachineOptions(num_shards=1), 56, [machine(8)])
+    assert words(alone) == "8 at once, each one process with 1 CPU"
+    shared = place(MachineOptions(num_shards=2), 56, [machine(8, 1)])
+    assert words(shared) == (
+        "2 at once, each one process with 1.1 CPU and 0.25 GPU, "
+        "and 1 shard(s) with 0.9 CPU and 0.25 GPU"
+    )
     joint = place(MachineOptions(memory_per_shard=2**20), 56, [machine(8)])
     assert words(joint).startswith("8 at once, each one process with 1 CPU, 1 MB for clients")

@@ -33,7 +33,8 @@ def write_folder(folder: Path) -> None:
     folder.mkdir()
     (folder / "trial.json").write_text(TRIAL.model_dump_json())
     (folder / "commands.txt").write_text("python -m that\npython -m more\n")
-    (folder / "plugin.py").write_text("code = 1\n")
+    (folder / "plugins" / "mine").mkdir(parents=True)
+    (folder / "plugins" / "mine" / "mine.py").write_text("code = 1\n")
     write_rounds(folder, some_rounds(*range(4)))
 
 

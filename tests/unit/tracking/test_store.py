@@ -1,5 +1,6 @@
 """An MLflow experiment in a real SQLite store."""
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from fedcome_ray.errors import UserError
+from fedcome_ray.federation.round import Round
+from fedcome_ray.tracking.client import root_cause
 from fedcome_ray.tracking.store import (
     Store,
     check_uri,
     fetch_trial,
     open_store,
-    root_cause,
     try_open,
 )
 from tests.finished import finish
@@ -26,10 +28,11 @@ Reopen = Callable[..., Store]
 
 @pytest.fixture
 def reopen(database: Path, tmp_path: Path) -> Reopen:
-    """Open the store as a new launch would."""
+    """Open the store as a new launch would; `output` is the folder of its results."""
 
-    def reopen(**tags: str) -> Store:
-        return open_store(uri_of(database), "small", tmp_path / "artifacts", {**TAGS, **tags})
+    def reopen(output: str = "results", **tags: str) -> Store:
+        artifacts = tmp_path / output / "artifacts"
+        return open_store(uri_of(database), "small", artifacts, {**TAGS, **tags})
 
     return reopen
 
@@ -51,7 +54,7 @@ def test_a_trial_is_a_run_with_its_settings_metrics_and_files(
     assert run.data.tags["fedcome.profile"] == "quick"
     assert run.data.tags["fedcome.command"] == "python -m this"
     files = {file.path for file in client_of(database).list_artifacts(run.info.run_id)}
-    assert files == {"trial.json", "rounds.jsonl", "commands.txt", "plugin.py"}
+    assert files == {"trial.json", "rounds.jsonl", "commands.txt", "plugins"}
 
 
 def test_a_run_says_what_made_it_and_how_to_repeat_it(reopen: Reopen, database: Path) -> None:
@@ -69,8 +72,10 @@ def test_what_a_trial_is_repeated_from_is_fetched_from_its_run(
     reopen().mirror(TRIAL, folder)
     (run,) = runs(database)
     fetch_trial(uri_of(database), run.info.run_id, tmp_path / "fetched")
-    fetched = {path.name: path.read_text() for path in (tmp_path / "fetched").iterdir()}
-    assert fetched == {"trial.json": TRIAL.model_dump_json(), "plugin.py": "code = 1\n"}
+    files = (path for path in (tmp_path / "fetched").rglob("*") if path.is_file())
+    fetched = {path.name: path.read_text() for path in files}
+    assert fetched == {"trial.json": TRIAL.model_dump_json(), "mine.py": "code = 1\n"}
+    assert (tmp_path / "fetched" / "plugins" / "mine" / "mine.py").is_file()
 
 
 def test_a_run_that_is_no_trial_or_not_there_cannot_be_fetched(
@@ -130,6 +135,62 @@ def test_a_trial_that_was_interrupted_is_completed_from_its_folder(
     reopen().mirror(TRIAL, folder)
     assert steps(database) == [0, 1, 2, 3]
     assert runs(database)[0].info.status == "FINISHED"
+
+
+def later(rounds: list[Round]) -> list[Round]:
+    """The same rounds, computed somewhere else: at another time."""
+    return [dataclasses.replace(one, time=one.time + 0.5) for one in rounds]
+
+
+def test_launches_into_two_folders_write_the_rounds_of_a_trial_once(
+    reopen: Reopen, database: Path, folder: Path
+) -> None:
+    one, other = reopen("one"), reopen("other")
+    one.begin(TRIAL)
+    other.begin(TRIAL)
+    one.log_rounds(TRIAL, some_rounds(0, 1))
+    other.log_rounds(TRIAL, later(some_rounds(0, 1, 2)))
+    assert steps(database) == [0, 1]
+    other.end(TRIAL, "FINISHED", folder)  # first, so it completes the run
+    assert steps(database) == [0, 1, 2, 3]
+    one.log_rounds(TRIAL, later(some_rounds(2, 3)))
+    one.end(TRIAL, "FINISHED", folder)
+    assert steps(database) == [0, 1, 2, 3]
+    assert runs(database)[0].info.status == "FINISHED"
+
+
+def test_a_trial_that_failed_elsewhere_can_be_taken_over(reopen: Reopen, database: Path) -> None:
+    folder = database.parent / "none"
+    one, other = reopen("one"), reopen("other")
+    one.log_rounds(TRIAL, some_rounds(0, 1))
+    one.end(TRIAL, "FAILED", folder)
+    other.log_rounds(TRIAL, later(some_rounds(0, 1, 2)))
+    one.end(TRIAL, "FAILED", folder)  # not its own any more
+    assert steps(database) == [0, 1, 2]
+    assert runs(database)[0].info.status == "RUNNING"
+
+
+def test_a_run_deleted_on_mlflows_page_is_made_anew(reopen: Reopen, database: Path) -> None:
+    store = reopen()
+    store.log_rounds(TRIAL, some_rounds(0, 1))
+    client_of(database).delete_run(runs(database)[0].info.run_id)
+    store.log_rounds(TRIAL, some_rounds(2))
+    assert steps(database) == [2]
+
+
+def test_a_full_disk_leaves_no_half_made_store(tmp_path: Path) -> None:
+    code = """
+import resource, sys
+from pathlib import Path
+from fedcome_ray.tracking.store import open_store
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+folder = Path(sys.argv[1])
+open_store(f"sqlite:///{folder / 'mlflow.db'}", "small", folder, {"profile": "quick"})
+"""
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, check=False, timeout=120).returncode != 0
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db.lock"]
+    open_store(uri_of(tmp_path / "mlflow.db"), "small", tmp_path, TAGS)
 
 
 def test_profiles_that_share_a_trial_have_a_run_of_it_each(

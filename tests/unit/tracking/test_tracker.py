@@ -9,6 +9,7 @@ import pytest
 
 from fedcome_ray.errors import UserError
 from fedcome_ray.tracking import tracker as module
+from fedcome_ray.tracking.client import Client
 from fedcome_ray.tracking.store import Store
 from fedcome_ray.tracking.tracker import (
     REST_SECONDS,
@@ -36,7 +37,8 @@ def start(database: Path, tmp_path: Path) -> Iterator[Start]:
     trackers = []
 
     def start() -> Tracker:
-        trackers.append(Tracker(uri_of(database), "small", tmp_path / "artifacts", TAGS))
+        where = (uri_of(database), "small", tmp_path / "artifacts", TAGS)
+        trackers.append(Tracker(*where, connect=Client))  # here: a process takes a second
         return trackers[-1]
 
     yield start
@@ -45,12 +47,14 @@ def start(database: Path, tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def hurry(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Let trackers flush at once, and rest this long."""
+def hurry(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let trackers flush at once, and rest this long; at their end, they have this patience."""
 
-    def hurry(rest: float) -> None:
+    def hurry(rest: float, patience: float = 0.0) -> None:
         monkeypatch.setattr(module, "FLUSH_SECONDS", 0.05)
         monkeypatch.setattr(module, "REST_SECONDS", rest)
+        monkeypatch.setattr(module, "LAST_REST_SECONDS", 0.05)
+        monkeypatch.setattr(module, "PATIENCE_SECONDS", patience)
 
     return hurry
 
@@ -73,7 +77,6 @@ def wait_for_complaint(tracker: Tracker) -> None:
     [
         (Opening(), Unusable("gone")),
         (Open(STORE), Resting(STORE, "gone", 10 + REST_SECONDS)),
-        (Open(STORE, "before"), Resting(STORE, "gone", 10 + REST_SECONDS)),
         (Unusable("before"), Unusable("gone")),
     ],
 )
@@ -84,16 +87,14 @@ def test_a_store_that_fails_rests_unless_it_never_opened(state: State, expected:
 @pytest.mark.parametrize(
     ("state", "expected"),
     [
-        (Resting(STORE, "gone", until=10), Open(STORE, "gone")),
+        (Resting(STORE, "gone", until=10), Open(STORE)),
         (Resting(STORE, "gone", until=11), Resting(STORE, "gone", until=11)),
         (Open(STORE), Open(STORE)),
         (Opening(), Opening()),
         (Unusable("gone"), Unusable("gone")),
     ],
 )
-def test_only_a_rested_store_opens_again_and_remembers_its_trouble(
-    state: State, expected: State
-) -> None:
+def test_only_a_rested_store_opens_again(state: State, expected: State) -> None:
     assert after_waiting(state, now=10) == expected
 
 
@@ -126,7 +127,7 @@ def test_closing_writes_what_is_left(start: Start, database: Path) -> None:
 
 
 def test_rounds_are_written_while_the_trial_goes_on(
-    start: Start, database: Path, hurry: Callable[[float], None]
+    start: Start, database: Path, hurry: Callable[..., None]
 ) -> None:
     hurry(0.0)
     tracker = start()
@@ -139,8 +140,9 @@ def test_rounds_are_written_while_the_trial_goes_on(
 
 
 def test_a_store_that_fails_late_is_reported_and_filled_by_the_next_launch(
-    start: Start, database: Path, folder: Path
+    start: Start, database: Path, folder: Path, hurry: Callable[..., None]
 ) -> None:
+    hurry(60.0)
     first = start()
     first.check_open()
     content = damage(database)
@@ -157,23 +159,42 @@ def test_a_store_that_fails_late_is_reported_and_filled_by_the_next_launch(
     assert steps(database) == [0, 1, 2, 3]
 
 
-def test_a_store_that_recovers_gets_what_it_missed_and_still_complains(
-    start: Start, database: Path, hurry: Callable[[float], None]
+def test_a_store_that_comes_back_near_the_end_gets_all_that_it_missed(
+    start: Start, database: Path, folder: Path, hurry: Callable[..., None]
 ) -> None:
-    hurry(0.0)
+    hurry(60.0, patience=60.0)
     tracker = start()
     tracker.check_open()
     content = damage(database)
+    tracker.trial_started(TRIAL)
     tracker.trial_advanced(TRIAL, some_rounds(0, 1))
     wait_for_complaint(tracker)
+    tracker.trial_ended(TRIAL, "FINISHED", folder)  # it rests
+    tracker.launch_ended({"trials": 1}, {}, {})
     database.write_bytes(content)
     tracker.close()
-    assert tracker.complaint is not None  # of what it met: no database, or one half written back
-    assert steps(database) == [0, 1]
+    assert tracker.complaint is None
+    assert steps(database) == [0, 1, 2, 3]
+    assert runs(database)[0].info.status == "FINISHED"
+    assert len(runs(database, "launch")) == 1
+
+
+def test_what_can_never_be_written_does_not_stop_the_rest(
+    start: Start, database: Path, folder: Path, hurry: Callable[..., None]
+) -> None:
+    hurry(0.05, patience=0.5)
+    (folder / "rounds.jsonl").unlink()
+    (folder / "rounds.jsonl").mkdir()
+    tracker = start()
+    tracker.mirror(TRIAL, folder)
+    tracker.launch_ended({"trials": 1}, {}, {})
+    tracker.close()
+    assert tracker.complaint is not None
+    assert len(runs(database, "launch")) == 1
 
 
 def test_rounds_told_while_the_store_rests_are_not_lost(
-    start: Start, database: Path, folder: Path, hurry: Callable[[float], None]
+    start: Start, database: Path, folder: Path, hurry: Callable[..., None]
 ) -> None:
     hurry(0.5)
     tracker = start()

@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import load_file
 
 from fedcome_ray import datasets
-from fedcome_ray.datasets.population import Population
+from fedcome_ray.datasets.population import Examples, Population, split_in_order
 from fedcome_ray.errors import ConfigError, FedcomeError, ShardError, UserError
 from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.federation.round import Round
@@ -92,6 +92,16 @@ def outcome(run: TrialRun) -> tuple[Any, ...]:
     return result.params_sha256, history, clients
 
 
+def test_bytes_add_up_from_the_initial_model_on(begin: Begin) -> None:
+    run = begin()  # SCAFFOLD sends two vectors down and one up
+    outcome(run)
+    sent = 4 * 3 * 4 * len(run.server.params)  # floats, vectors, clients
+    rounds = read_rounds(run.folder)
+    assert [one.metrics["comm/total_bytes"] for one in rounds] == [
+        number * sent for number in range(ROUNDS + 1)
+    ]
+
+
 @pytest.mark.parametrize("stop", [0, 1, 3, ROUNDS - 1])
 @pytest.mark.parametrize(("method", "sampler"), MIXED)
 def test_an_interruption_does_not_change_a_bit(
@@ -126,6 +136,26 @@ def test_the_history_begins_with_the_initial_model(population: Population, begin
     clients = pd.read_parquet(run.folder / "clients.parquet").query("round == 0")
     assert np.array_equal(clients["test_loss"], initial.client_loss.astype(np.float32))
     assert clients["train_loss"].notna().all()
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
+def test_training_on_ones_own_for_an_evaluation_changes_nothing_else(
+    method: str, begin: Begin
+) -> None:
+    plain = outcome(begin(trial_of(method), "plain"))
+    trial = trial_of(method, eval_personal_epochs=2)
+    first = begin(trial)
+    run_rounds(first, 3)
+    first.checkpoint()
+    run = begin(trial, num_shards=2)
+    params_sha256, history, _ = outcome(run)
+    others = [line for line in history if "personal" not in line[2]]
+    assert (params_sha256, others) == plain[:2]
+    assert {number for number, _, name, _ in history if name == "accuracy/personal"} == {0, 2, 4, 6}
+    clients = pd.read_parquet(run.folder / "clients.parquet")
+    means = clients.groupby("round")["personal_accuracy"].mean()
+    expected = {n: value for n, _, name, value in history if name == "accuracy/personal_mean"}
+    assert means.to_dict() == pytest.approx(expected)
 
 
 def test_the_last_round_has_the_mean_accuracy_of_the_last_tenth(begin: Begin) -> None:
@@ -326,12 +356,69 @@ def test_clients_are_listed_in_the_evaluated_rounds_only(begin: Begin) -> None:
 
 
 def test_training_can_start_from_given_params(population: Population, tmp_path: Path) -> None:
-    trial = trial_of(local={"lr": 1e-12})
-    dim = check_fits(trial, population).dim
-    given = torch.linspace(-0.1, 0.1, dim)
+    given = torch.linspace(-0.1, 0.1, 64 * 8 + 8 + 8 * 10 + 10)
+    trial = trial_of(local={"lr": 1e-12}, init_digest="3f2a")
+    check_fits(trial, population, given)
     run = TrialRun(trial, population, LocalShards(trial, population), tmp_path, given)
     run_rounds(run, 1)
     assert torch.allclose(run.server.params, given, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "says"),
+    [
+        ({"init_digest": "3f2a"}, None, "a trial that starts from a file is run with --init-model"),
+        ({}, torch.zeros(3), "a trial that starts from a file is run with --init-model"),
+        ({"init_digest": "3f2a"}, torch.zeros(3), r"params of shape \[3\], the model `mlp` needs"),
+    ],
+)
+def test_a_start_that_does_not_fit_is_refused(
+    population: Population, settings: dict[str, str], given: torch.Tensor | None, says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        check_fits(trial_of(**settings), population, given)
+
+
+def sentences(num_tokens: int) -> Population:
+    """Clients with sequences whose last token, of those that have a class, is the label."""
+    x = np.random.default_rng(0).integers(num_tokens, size=(200, 5)).astype(np.int16)
+    side = split_in_order(Examples(x, x[:, -1].astype(np.int64) % 4), np.full(10, 20))
+    return Population(side, side, 4)
+
+
+def test_tokens_are_learned_whatever_the_number_of_shards(tmp_path: Path) -> None:
+    model = {"name": "transformer", "width": 16, "heads": 2, "layers": 1, "vocabulary": 4}
+    trial = trial_of(model=model, local={"lr": 0.3, "epochs": 4, "batch_size": 5})
+    population = sentences(4)
+    check_fits(trial, population)
+    runs = [
+        TrialRun(trial, population, LocalShards(trial, population, number), tmp_path / str(number))
+        for number in (1, 3)
+    ]
+    for run in runs:
+        run_rounds(run, 4)
+    assert torch.equal(runs[0].server.params, runs[1].server.params)
+    assert runs[0].rounds[-1].metrics["accuracy/test"] > 0.8
+
+
+def test_tokens_that_a_model_does_not_know_are_refused() -> None:
+    trial = trial_of(model={"name": "transformer", "width": 8, "vocabulary": 6})
+    check_fits(trial, sentences(6))
+    with pytest.raises(ConfigError, match="`transformer` does not know the token 6"):
+        check_fits(trial, sentences(7))
+
+
+def test_integers_are_numbers_to_models_that_have_no_tokens(tmp_path: Path) -> None:
+    as_integers, trial = sentences(4), trial_of(model={"name": "mlp"})
+    x, y, _ = as_integers.train.examples
+    side = as_integers.train._replace(examples=Examples(x.astype(np.float32), y))
+    params = []
+    for population in (as_integers, Population(side, side, 4)):
+        folder = tmp_path / str(population.feature_dtype)
+        run = TrialRun(trial, population, LocalShards(trial, population), folder)
+        run_rounds(run, 2)
+        params.append(run.server.params)
+    assert torch.equal(*params)
 
 
 def test_one_process_at_a_time_holds_a_folder(tmp_path: Path) -> None:
@@ -358,3 +445,49 @@ def test_a_client_alone_can_be_a_federation(tmp_path: Path) -> None:
     run = TrialRun(trial, alone, LocalShards(trial, alone), tmp_path)
     outcome(run)
     assert run.rounds[-1].metrics["accuracy/test"] > 0.1
+
+
+STOP = {"stop": {"metric": "loss/client_max", "patience": 1}, "local": {"lr": 3.0}, "rounds": 40}
+
+
+def test_a_trial_ends_where_its_rule_says(begin: Begin) -> None:
+    """As one reads it from the history of the same trial without the rule."""
+    plain = begin(trial_of(**{**STOP, "stop": None}), "plain")
+    outcome(plain)
+    history = [
+        (one.number, one.metrics["loss/client_max"])
+        for one in read_rounds(plain.folder)
+        if "loss/client_max" in one.metrics
+    ]
+    end = next(
+        number
+        for place, (number, value) in enumerate(history)
+        if place > 0 and value >= min(known for _, known in history[:place])
+    )
+    assert 0 < end < 40
+    run = begin(trial_of(**STOP), "stopped")
+    outcome(run)
+    result, rounds = read_result(run.folder), read_rounds(run.folder)
+    assert result is not None
+    assert result.rounds == rounds[-1].number == end
+    assert result.final["accuracy/tail"] == tail_accuracy(rounds)
+    for own, same in zip(rounds[:-1], read_rounds(plain.folder), strict=False):
+        assert own.metrics == same.metrics
+
+
+def test_a_rule_to_stop_survives_an_interruption(begin: Begin) -> None:
+    whole = outcome(begin(trial_of(**STOP), "whole"))
+    first = begin(trial_of(**STOP), "torn")
+    run_rounds(first, 1)
+    first.checkpoint()
+    assert outcome(begin(trial_of(**STOP), "torn")) == whole
+
+
+def test_a_trial_pauses_where_its_launch_ends_and_goes_on_later(begin: Begin) -> None:
+    whole = outcome(begin(folder="whole"))
+    run = begin()
+    run.advance(60, pause_after=3)
+    run.advance(60, pause_after=3)
+    assert (run.rounds_done, run.is_finished) == (3, False)
+    run.checkpoint()
+    assert outcome(begin()) == whole

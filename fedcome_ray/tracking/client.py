@@ -1,0 +1,149 @@
+"""What we ask of MLflow, in plain data.
+
+So it can be asked in another process (`fedcome_ray.tracking.apart`), and nothing of MLflow is
+imported where its answers are read.
+"""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+
+class Run(NamedTuple):
+    """What we look at of a run."""
+
+    id: str
+    status: str
+    is_there: bool  # else it was deleted on MLflow's page
+    has_metrics: bool
+    tags: dict[str, str]
+
+
+class Point(NamedTuple):
+    """A value of a metric."""
+
+    metric: str
+    value: float
+    time: int  # milliseconds since 1970
+    step: int
+
+
+class Client:
+    """A store; everything but `__init__` may raise whatever the store's driver raises."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+
+    def close(self) -> None:
+        """Nothing is held here."""
+
+    def make_tables(self, uri: str) -> None:
+        """Of another store, which MLflow does when it first connects to one."""
+        _connect(uri)
+
+    def experiment_named(self, name: str) -> str | None:
+        """Its id; one that was deleted on MLflow's page comes back."""
+        found = self._mlflow.get_experiment_by_name(name)
+        if found is None:
+            return None
+        if found.lifecycle_stage == "deleted":
+            self._mlflow.restore_experiment(found.experiment_id)
+        return str(found.experiment_id)
+
+    def create_experiment(self, name: str, location: str | None, tags: Mapping[str, str]) -> str:
+        return str(self._mlflow.create_experiment(name, location, dict(tags)))
+
+    def eldest_run(self, experiment_id: str, tags: Mapping[str, str]) -> Run | None:
+        """Of those with these tags, the one that began first."""
+        condition = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in tags.items())
+        order = ["attributes.start_time ASC"]
+        found = self._mlflow.search_runs([experiment_id], condition, max_results=1, order_by=order)
+        return _run(found[0]) if found else None
+
+    def run(self, run_id: str) -> Run:
+        return _run(self._mlflow.get_run(run_id))
+
+    def create_run(self, experiment_id: str, name: str, tags: Mapping[str, str]) -> Run:
+        return _run(self._mlflow.create_run(experiment_id, tags=dict(tags), run_name=name))
+
+    def delete_run(self, run_id: str) -> None:
+        self._mlflow.delete_run(run_id)
+
+    def mark_running(self, run_id: str) -> None:
+        self._mlflow.update_run(run_id, status="RUNNING")
+
+    def end_run(self, run_id: str, status: str) -> None:
+        self._mlflow.set_terminated(run_id, status)
+
+    def log(
+        self,
+        run_id: str,
+        points: Sequence[Point] = (),
+        params: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> None:
+        """All at once: a single metric costs SQLite as much as a hundred."""
+        from mlflow.entities import Metric, Param, RunTag
+
+        self._mlflow.log_batch(
+            run_id,
+            metrics=[Metric(*point) for point in points],
+            params=[Param(name, str(value)) for name, value in (params or {}).items()],
+            tags=[RunTag(name, value) for name, value in (tags or {}).items()],
+        )
+
+    def last_step(self, run_id: str, metric: str) -> int:
+        """The last step at which a run has a metric, -1 if it has none."""
+        history = self._mlflow.get_metric_history(run_id, metric)
+        return max((point.step for point in history), default=-1)
+
+    def log_files(self, run_id: str, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._mlflow.log_artifact(run_id, path)
+
+    def log_text(self, run_id: str, text: str, name: str) -> None:
+        self._mlflow.log_text(run_id, text, name)
+
+    def files(self, run_id: str) -> set[str]:
+        return {file.path for file in self._mlflow.list_artifacts(run_id)}
+
+    def download(self, run_id: str, name: str, folder: str) -> None:
+        self._mlflow.download_artifacts(run_id, name, folder)
+
+    def look(self) -> None:
+        """Ask for anything."""
+        self._mlflow.search_experiments()
+
+    @cached_property
+    def _mlflow(self) -> Any:
+        return _connect(self._uri)
+
+
+def root_cause(error: BaseException) -> str:
+    """One line; what MLflow and its database layer say around the cause fills a screen."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return (str(error) or repr(error)).strip().splitlines()[0]
+
+
+def _run(found: Any) -> Run:
+    info, data = found.info, found.data
+    is_there = info.lifecycle_stage == "active"
+    return Run(info.run_id, info.status, is_there, bool(data.metrics), dict(data.tags))
+
+
+def _connect(uri: str) -> Any:
+    """MLflow, quietly, with the tables of its store made if need be."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "1")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")
+    os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+    logging.getLogger("alembic").setLevel(logging.ERROR)
+    # What it says of an error on a screen, the tracker says in a line.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+    from mlflow import MlflowClient  # seconds to import, so not before it is needed
+
+    return MlflowClient(uri)

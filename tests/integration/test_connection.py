@@ -1,0 +1,69 @@
+"""A private Ray: begun ahead, with no processes but those that work, and gone afterwards."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.ray
+
+CODE = """
+import os, sys
+from pathlib import Path
+import ray
+from rich.console import Console
+from fedcome_ray.errors import UserError
+from fedcome_ray.runtime import connection
+from fedcome_ray.runtime.connection import begun, connected
+
+console = Console(file=sys.stderr)
+
+
+def commands():
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            own = f"PPid:\\t{os.getpid()}\\n" in status.read_text()
+            command = (status.parent / "cmdline").read_text()
+        except OSError:
+            continue
+        if own:
+            yield command
+
+
+with begun(None):
+    with connected(None, console) as resources:
+        print("has CPUs", resources["CPU"] >= 1)
+        print("onlookers", [c for c in commands() if "monitor" in c or "dashboard.py" in c])
+        with connected(None, console) as again:  # as the launches of a search do
+            print("the same", again.keys() == resources.keys())
+    print("stopped", not ray.is_initialized())
+
+with begun(None):
+    pass  # a mistake of the user was found
+print("stopped", not ray.is_initialized())
+
+
+def fail(address):
+    raise UserError("no room")
+
+
+connection._connect = fail
+try:
+    with begun(None), connected(None, console):
+        print("not here")
+except UserError as error:
+    print(error)
+"""
+
+
+def test_ray_is_begun_ahead_small_and_stopped_whoever_used_it() -> None:
+    command = [sys.executable, "-c", CODE]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert answer.stdout.splitlines() == [
+        "has CPUs True",
+        "onlookers []",
+        "the same True",
+        "stopped True",
+        "stopped True",
+        "no room",
+    ], answer.stderr
