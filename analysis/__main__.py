@@ -92,7 +92,8 @@ def _main(args: argparse.Namespace) -> int:
     stored = results.stored_grids(client)
     chosen = {name: stored[name] for name in results.choose_grids(args.grid, stored)}
     output = paths.check_output(results_folder / "analysis")
-    request = publish.Request(uri, args.grid, chosen, output, args.format, args.at, args.profile)
+    what = (args.grid, chosen, output, args.format, args.at, args.profile)
+    request = publish.Request(uri, *what, references=stored.get("references"))
     for line in publish.publish(client, request, log=not args.no_log):
         print(line)
     return exits.OK

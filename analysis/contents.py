@@ -20,6 +20,7 @@ def usual_figures(*own: Plot) -> tuple[Plot, ...]:
     """What can be drawn of every grid, with a grid's own among them."""
     return (
         figures.CONVERGENCE,
+        figures.COMMUNICATION,
         figures.ROUNDS_TO_TARGET,
         *own,
         figures.CONFLICTS,

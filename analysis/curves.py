@@ -27,6 +27,9 @@ def curves(study: Study, metric: str) -> pd.DataFrame:
             "seeds": grouped.size(),
         }
     ).reset_index()
+    # Where some seeds have stopped early, the mean of the others is not a continuation.
+    most = table.groupby(keys, dropna=False)["seeds"].transform("max")
+    table = table[table["seeds"] == most]
     named = _named(labels.in_order(table[keys].drop_duplicates(), keys), study)
     table = named.merge(table, on=keys).sort_values(["position", "round"])
     return table.rename(columns={"method.name": "method"})[columns]

@@ -23,6 +23,7 @@ from .tables import paper_table
 
 WIDTH = 7.0  # inches: the text width of a two-column page
 COLUMNS = 4  # of small multiples
+ACCURACY_WORDS = "test accuracy, %"
 EARLY = 0.1  # share of the rounds in which curves rise steeply
 MOST_CURVES = 12  # more in a panel cannot be told apart
 PHASES = {"sample": "#56b4e9", "train": "#0072b2", "aggregate": "#d55e00", "evaluate": "#b3b3b3"}
@@ -101,9 +102,31 @@ def convergence(study: Study) -> Figure | None:
     table = curves(study, metrics.ACCURACY)
     if table.empty or table["round"].nunique() < 2 or _num_curves(table) > MOST_CURVES:
         return None
-    figure = _panels(table, "test accuracy, %")
+    figure = _panels(table, ACCURACY_WORDS)
     figure.axes[0].set_ylim(*_late_range(table))
     return figure
+
+
+def communication(study: Study) -> Figure | None:
+    accuracy, sent = curves(study, metrics.ACCURACY), curves(study, metrics.TOTAL_BYTES)
+    if sent.empty or accuracy["round"].nunique() < 2 or _num_curves(accuracy) > MOST_CURVES:
+        return None
+    place = ["panel", "label", "round"]
+    table = accuracy.merge(sent[[*place, "mean"]], on=place, how="left", suffixes=("", "_sent"))
+    table.loc[table["round"] == 0, "mean_sent"] = 0.0
+    unit, size = _unit_of_bytes(table["mean_sent"].max())
+    across = f"{unit} sent, up and down"
+    figure = _panels(table.assign(**{across: table["mean_sent"] / size}), ACCURACY_WORDS, across)
+    for axis in figure.axes:
+        axis.xaxis.set_major_locator(MaxNLocator(5))
+    figure.axes[0].set_ylim(*_late_range(table))
+    return figure
+
+
+def _unit_of_bytes(most: float) -> tuple[str, float]:
+    """The largest unit of which there is at least one, and its bytes."""
+    units = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}
+    return next((pair for pair in units.items() if most >= pair[1]), ("bytes", 1.0))
 
 
 def _late_range(table: pd.DataFrame) -> tuple[float | None, float | None]:
@@ -225,6 +248,7 @@ def _by_dataset_and_split(
     last = study.clients.groupby("run_id")["round"].transform("max") == study.clients["round"]
     final = study.clients[last].merge(scores.trials(study.finished), on="run_id")
     final = final.assign(accuracy=100 * final["test_accuracy"].astype(float))
+    final = final.dropna(subset="accuracy")  # of clients without an example to be tested on
     keys = ["data.dataset", "data.test_split"]
     panels = sorted(final.groupby(keys, dropna=False), key=lambda own: _in_order(keys, own[0]))
     figure, axes = _subplots(len(panels), height=2.4)
@@ -358,6 +382,14 @@ CONVERGENCE = Plot(
     "What lies below the picture is the steep beginning.",
     (metrics.ACCURACY,),
 )
+COMMUNICATION = Plot(
+    "communication",
+    communication,
+    "Test accuracy against what was sent until then, by the server and by all clients together; "
+    "means over seeds, bands ± one sample standard deviation. A method that sends more in a round "
+    "gets further to the right in as many rounds.",
+    (metrics.ACCURACY, metrics.TOTAL_BYTES),
+)
 ROUNDS_TO_TARGET = Plot(
     "rounds_to_target",
     rounds_to_target,
@@ -413,25 +445,33 @@ TIME = Plot(
 )
 
 
-def _panels(table: pd.DataFrame, words: str) -> Figure:
+def _panels(table: pd.DataFrame, words: str, across: str = "round") -> Figure:
+    """Curves over a column of the table, whose name stands below it."""
     panels = list(table.groupby("panel", sort=False))
     figure, axes = _subplots(len(panels), height=2.2 if len(panels) > 1 else 3.4, sharey=True)
     looks = _looks(table)
     for axis, (title, panel) in zip(axes, panels, strict=True):
         for place, (label, own) in enumerate(panel.groupby("label", sort=False)):
-            _curve(axis, own, looks[str(label)], str(label), place)
+            _curve(axis, own, own[across], looks[str(label)], str(label), place)
         axis.set_title(str(title))
-    figure.supxlabel("round", fontsize=8)
+    figure.supxlabel(across, fontsize=8)
     figure.supylabel(words, fontsize=8)
     _legend(figure, axes[0])
     return figure
 
 
-def _curve(axis: Axes, own: pd.DataFrame, look: style.Look, label: str, place: int) -> None:
-    rounds, mean, std = own["round"], own["mean"], own["std"]
+def _curve(
+    axis: Axes,
+    own: pd.DataFrame,
+    across: "pd.Series[float]",
+    look: style.Look,
+    label: str,
+    place: int,
+) -> None:
+    mean, std = own["mean"], own["std"]
     every = max(1, len(own) // 6)
     axis.plot(
-        rounds,
+        across,
         mean,
         color=look.colour,
         marker=look.marker,
@@ -442,7 +482,7 @@ def _curve(axis: Axes, own: pd.DataFrame, look: style.Look, label: str, place: i
     )
     if (std > 0).any():
         axis.fill_between(
-            rounds, mean - std, mean + std, color=look.colour, alpha=0.15, linewidth=0
+            across, mean - std, mean + std, color=look.colour, alpha=0.15, linewidth=0
         )
 
 

@@ -75,10 +75,12 @@ def in_order(table: pd.DataFrame, settings: Iterable[str]) -> pd.DataFrame:
 
 
 def order(setting: str, raw: Any) -> tuple[int, bool, Any]:
-    """Sorts methods and datasets as the paper does and what it does not have behind."""
+    """Sorts methods and datasets as the paper does, then what it does not have, then references."""
     ranks = ORDERS.get(setting, ())
     if raw in ranks:
         return ranks.index(raw), False, ""
+    if setting == "method.name" and raw in methods.REFERENCES:
+        return len(ranks) + 1, False, raw
     if pd.isna(raw):
         return len(ranks), True, ""
     return len(ranks), False, raw

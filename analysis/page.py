@@ -20,12 +20,14 @@ def write(path: Path, page: Page) -> None:
 
 
 def _blocks(page: Page) -> Iterator[str]:
-    yield "# FedCOME: the paper beside our runs\n"
+    yield f"# {page.title}\n"
     for scope in scopes(section.study for section in page.sections):
         yield f"**{scope.what}.** {scope.meaning}\n"
-    yield found.markdown(page.found)
-    yield "## Claims of the paper\n"
-    yield render.markdown(claims.as_table(page.findings))
+    if page.found:
+        yield found.markdown(page.found)
+    if page.findings:
+        yield "## Claims of the paper\n"
+        yield render.markdown(claims.as_table(page.findings))
     for table in page.summary:
         yield render.markdown(table)
     for section in page.sections:

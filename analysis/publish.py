@@ -17,7 +17,7 @@ from .charts import CHARTED
 from .contents import check_claims, contents_of
 from .papers import papers_own_table
 from .report import Page, Section
-from .study import LAYOUTS, Study, open_study
+from .study import LAYOUTS, Study, open_study, with_references
 from .tables import Table, TextTable
 from .wins import WinTable
 
@@ -34,11 +34,13 @@ class Request(NamedTuple):
     formats: Sequence[str]
     at: str
     profile: str | None
+    references: str | None = None  # experiment id of the grid of references, if it was run
 
 
 def publish(client: MlflowClient, request: Request, *, log: bool) -> Iterator[str]:
     """Write the files; yields lines that tell what was done."""
     sections = []
+    references = results.load(client, request.references) if request.references else None
     for grid, experiment_id in sorted(request.grids.items(), key=_in_order):
         try:
             study = open_study(client, experiment_id, request.profile)
@@ -47,6 +49,8 @@ def publish(client: MlflowClient, request: Request, *, log: bool) -> Iterator[st
                 raise
             yield f"{grid}: left out; {error}"
             continue
+        if references is not None and experiment_id != request.references:
+            study = with_references(study, references)
         section = section_of(study, request.at)
         files = [*_write_section_tables(section, request), *_write_figures(section, request.output)]
         sections.append((section, files))
@@ -122,8 +126,12 @@ def _write_claims_and_report(sections: Sequence[Section], request: Request) -> l
 
 
 def page_of(sections: Sequence[Section], origin: Mapping[str, str], *, is_all: bool) -> Page:
-    """With all grids, one that the store does not hold is said to be missing."""
+    """With all grids, one that the store does not hold is said to be missing.
+
+    Unless none of them is ours: then the paper is not what the page is about.
+    """
     studies = {section.study.grid: section.study for section in sections}
+    is_all = is_all and not studies.keys().isdisjoint(LAYOUTS)
     findings = check_claims(studies)
     if not is_all:
         findings = [finding for finding in findings if finding.grid in studies]

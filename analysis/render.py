@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from fedcome_ray.methods import PAPER
+from fedcome_ray.methods import PAPER, REFERENCES
 
 from . import labels
 from .tables import Table, TextTable
@@ -35,7 +35,8 @@ class Sheet(NamedTuple):
 
     header: list[str]
     num_labels: int  # leading columns with words; the others are numbers
-    blocks: list[list[list[str]]]  # the paper's rows, then ours if there are others
+    blocks: list[list[list[str]]]  # the paper's rows, then others, then references
+    headings: list[str]  # of the blocks
 
 
 def _latex_escape(text: str) -> str:
@@ -58,11 +59,9 @@ HTML = Style(_html_escape, "<b>{}</b>", "<u>{}</u>")
 def markdown(table: Table | TextTable) -> str:
     sheet = lay_out(table, MARKDOWN)
     rule = ["---" if i < sheet.num_labels else "---:" for i in range(len(sheet.header))]
-    divider = ["*not in the paper*", *[""] * (len(sheet.header) - 1)]
-    first, *others = sheet.blocks
-    rows = [sheet.header, rule, *first]
-    for block in others:
-        rows += [divider, *block]
+    rows = [sheet.header, rule, *sheet.blocks[0]]
+    for heading, block in zip(sheet.headings[1:], sheet.blocks[1:], strict=True):
+        rows += [[f"*{heading}*", *[""] * (len(sheet.header) - 1)], *block]
     lines = [f"| {' | '.join(row)} |" for row in rows]
     return "\n".join([f"### {table.title}", "", *lines, "", table.caption, ""])
 
@@ -96,7 +95,7 @@ def csv(table: Table | TextTable) -> str:
         return table.counts.to_csv(index=False, lineterminator="\n")
     if isinstance(table, TextTable):
         return table.texts.to_csv(index=False, lineterminator="\n")
-    hidden = ["more_is_better", "is_papers", "length"]
+    hidden = ["more_is_better", "is_papers", "length", "rule", "stopped"]
     return table.cells.drop(columns=hidden).to_csv(index=False, lineterminator="\n")
 
 
@@ -150,7 +149,7 @@ def lay_out(table: Table | TextTable, style: Style) -> Sheet:
     """Texts in rows and columns."""
     if isinstance(table, TextTable):
         rows = [[style.escape(str(text)) for text in row] for row in table.texts.to_numpy()]
-        return Sheet([style.escape(str(name)) for name in table.texts], 1, [rows])
+        return Sheet([style.escape(str(name)) for name in table.texts], 1, [rows], [""])
     cells, seeds = table.cells, table.cells["seeds"].max()
     header = [style.escape(labels.name(setting)) for setting in table.rows]
     columns = _run_first(cells, table.column)
@@ -158,16 +157,27 @@ def lay_out(table: Table | TextTable, style: Style) -> Sheet:
     for column in columns:
         header.append(style.escape(labels.value(table.column, column)))
         header += [style.escape(part) for part in parts[column]]
-    blocks: dict[bool, list[list[str]]] = {}
+    blocks: dict[str, list[list[str]]] = {heading: [] for heading in HEADINGS}
     for _, row in cells.groupby(list(table.rows), dropna=False, sort=False):
         texts = [style.escape(labels.value(s, row[s].iloc[0])) for s in table.rows]
         by_column = row.set_index(table.column)
         for column in columns:
             cell = by_column.loc[column] if column in by_column.index else None
             texts += _cell(cell, parts[column], seeds, table.digits, style)
-        is_extra = "method.name" in row and row["method.name"].iloc[0] not in PAPER
-        blocks.setdefault(is_extra, []).append(texts)
-    return Sheet(header, len(table.rows), [blocks[key] for key in sorted(blocks)])
+        blocks[_heading(row)].append(texts)
+    filled = {heading: rows for heading, rows in blocks.items() if rows}
+    return Sheet(header, len(table.rows), list(filled.values()), list(filled))
+
+
+HEADINGS = ("", "not in the paper", "references")
+
+
+def _heading(row: pd.DataFrame) -> str:
+    """Of the block of a table's rows to which this one belongs."""
+    method = row["method.name"].iloc[0] if "method.name" in row else PAPER[0]
+    if method in PAPER:
+        return HEADINGS[0]
+    return HEADINGS[2] if method in REFERENCES else HEADINGS[1]
 
 
 def _run_first(cells: pd.DataFrame, column: str) -> list[Any]:

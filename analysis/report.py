@@ -63,6 +63,10 @@ class Page(NamedTuple):
     origin: Mapping[str, str]  # what was read and how
     missing: Sequence[str]  # grids of the project that have not been run
 
+    @property
+    def title(self) -> str:
+        return "FedCOME: the paper beside our runs" if self.findings else "Our runs"
+
 
 def write(path: Path, page: Page) -> None:
     environment = Environment(
@@ -75,6 +79,7 @@ def write(path: Path, page: Page) -> None:
     drawn = charts(section.study for section in page.sections)
     trials = _trials([section.study for section in page.sections])
     text = environment.get_template("report.html").render(
+        title=page.title,
         sections=[_section(section, drawn["grids"]) for section in page.sections],
         summary=[_table(table) for table in page.summary],
         general=[_table(table) for table in page.general],
@@ -135,10 +140,11 @@ def _csv_link(name: str, text: str) -> dict[str, str]:
 
 def _trials(studies: Sequence[Study]) -> dict[str, Any]:
     """Of all grids; the page's script makes a table of it, once it is asked for."""
-    whole = [part for study in studies for part in (study.frame, study.aside) if len(part)]
-    frames = [scores.trials(part)[[*TRIAL_COLUMNS]] for part in whole]
-    rows = [list(map(str, row)) for frame in frames for row in frame.to_numpy()]
-    return {"columns": list(TRIAL_COLUMNS.values()), "rows": rows}
+    parts = [part for study in studies for part in (study.frame, study.aside, study.references)]
+    frames = [scores.trials(part)[[*TRIAL_COLUMNS]] for part in parts if len(part)]
+    rows = [tuple(map(str, row)) for frame in frames for row in frame.to_numpy()]
+    # Several grids may show a reference.
+    return {"columns": list(TRIAL_COLUMNS.values()), "rows": list(dict.fromkeys(rows))}
 
 
 def _json(content: Any) -> str:

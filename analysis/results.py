@@ -24,8 +24,9 @@ from mlflow.exceptions import MlflowException
 from fedcome_ray import metrics
 from fedcome_ray.errors import UserError, did_you_mean
 from fedcome_ray.experiments.grid import PROFILES, grid_names
+from fedcome_ray.experiments.trial import YOUNGER
 from fedcome_ray.tracking.store import check_uri
-from fedcome_ray.trials.folder import ROUNDS, read_rounds
+from fedcome_ray.trials.folder import ROUNDS, read_rounds, verified
 
 TRIAL_COLUMNS = [
     "run_id",
@@ -120,7 +121,8 @@ def load_artifacts(client: MlflowClient, frame: pd.DataFrame, name: str) -> pd.D
     for run_id in frame["run_id"].unique():
         with _artifact(client, client.get_run(run_id), name) as path:
             if path is not None:
-                tables.append(pd.read_parquet(path).assign(run_id=run_id))
+                table = pd.read_parquet(verified(path.parent, name))
+                tables.append(table.assign(run_id=run_id))
     return pd.concat(tables, ignore_index=True) if tables else NO_ROWS
 
 
@@ -166,7 +168,7 @@ def _trial(run: Run) -> dict[str, Any]:
         "versions": _versions(tags),
         "arithmetic": json.dumps(_prefixed(tags, "fedcome.arithmetic.")),
     }
-    return {**identity, **{name: parse(text) for name, text in run.data.params.items()}}
+    return {**identity, **YOUNGER, **{n: parse(text) for n, text in run.data.params.items()}}
 
 
 def _history(client: MlflowClient, run: Run) -> dict[int, dict[str, float]]:

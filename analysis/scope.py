@@ -18,8 +18,10 @@ from fedcome_ray.experiments.settings import flatten, is_choice
 
 from .results import parse
 
-FREE = ("seed", "eval_every", "eval_train_every", "data.sha256")
+FREE = ("seed", "eval_every", "eval_train_every", "eval_personal_epochs", "data.sha256")
 """Settings that may differ: more seeds are more evidence, and the data are known by their size."""
+METHOD = ("method.", "plugin")
+"""How the settings begin that belong to the method."""
 PAPER_DATASETS = Path(__file__).parent / "paper_tables" / "datasets.csv"
 SIZES = ("clients", "train", "test")
 
@@ -108,9 +110,8 @@ def describe_change(trial: Settings, profile: frozenset[Settings]) -> str:
     methods = {dict(own)["method.name"] for own in profile}
     if dict(trial)["method.name"] not in methods and len(methods) > 1:
         # Where methods are compared, one more has a row of its own beside them.
-        own = ("method.", "plugin")
-        trial = _without(trial, own)
-        profile = frozenset(_without(other, own) for other in profile)
+        trial = _without(trial, METHOD)
+        profile = frozenset(_without(other, METHOD) for other in profile)
         if trial in profile:
             return ""
     nearest = min(profile, key=lambda own: (len(own ^ trial), sorted(map(repr, own))))
@@ -140,6 +141,11 @@ def settings_of(
 ) -> list[Settings]:
     rows = trials[names].to_dict("records")
     return [_settings(((str(n), v) for n, v in row.items()), free) for row in rows]
+
+
+def cases_of(trials: pd.DataFrame, names: list[str]) -> list[Settings]:
+    """What trials have in common that differ by the method, and in what may differ."""
+    return [_without(own, METHOD) for own in settings_of(trials, names)]
 
 
 def _settings(items: Any, free: tuple[str, ...] = FREE) -> Settings:

@@ -52,7 +52,9 @@ def score(frame: pd.DataFrame, measure: Measure) -> pd.DataFrame:
     finished = frame[frame["status"] == "FINISHED"]
     values = measure.of(finished)
     return trials(frame).assign(
-        value=lambda t: t["run_id"].map(values), more_is_better=measure.more_is_better
+        value=lambda t: t["run_id"].map(values),
+        more_is_better=measure.more_is_better,
+        done=lambda t: t["run_id"].map(finished.groupby("run_id")["round"].max()),
     )
 
 
@@ -69,7 +71,8 @@ def tail(frame: pd.DataFrame) -> "pd.Series[float]":
 
     NaN if one of them is: a trial that diverged does not become better by it.
     """
-    final = _accuracy(frame[10 * frame["round"] > 9 * frame["rounds"]]).groupby("run_id")
+    done = frame.groupby("run_id")["round"].transform("max")  # fewer than its rounds if stopped
+    final = _accuracy(frame[10 * frame["round"] > 9 * done]).groupby("run_id")
     return final.mean().where(final.count() == final.size())
 
 
@@ -105,6 +108,7 @@ def fairness(clients: pd.DataFrame) -> pd.DataFrame:
     if clients.empty:
         return pd.DataFrame(columns=list(FAIRNESS), dtype=float)
     final = clients[clients["round"] == clients.groupby("run_id")["round"].transform("max")]
+    final = final.dropna(subset="test_accuracy")  # of clients without an example to be tested on
     rows = {
         run_id: fairness_indices(100 * values.to_numpy(np.float64))
         for run_id, values in final.groupby("run_id")["test_accuracy"]

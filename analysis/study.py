@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 from mlflow import MlflowClient
 
+from fedcome_ray.methods import REFERENCES
+
 from . import labels, results, scope, scores
 
 
@@ -78,6 +80,7 @@ class Study(NamedTuple):
     layout: Layout
     frame: pd.DataFrame  # a row for each trial and round
     aside: pd.DataFrame  # likewise, of trials that may not be averaged with these
+    references: pd.DataFrame = results.NO_ROWS  # likewise, of what these are held against
     changes: str = ""
     """What all these trials have otherwise than the profile, as after `--set rounds=5`."""
     papers: frozenset[str] = frozenset()  # run ids of the trials that are the paper's
@@ -139,7 +142,22 @@ def select(frame: pd.DataFrame, profile: str | None = None) -> Study:
     )
     is_kept = frame["run_id"].isin(kept)
     shown, aside = frame[is_kept], frame[~is_kept]
-    return Study(grid, chosen, layout, shown, aside, change, other_profiles=others)
+    is_reference = shown["method.name"].isin(REFERENCES)
+    is_reference &= not is_reference.all()  # then they are what the grid is about
+    shown, references = shown[~is_reference], shown[is_reference]
+    return Study(grid, chosen, layout, shown, aside, references, change, other_profiles=others)
+
+
+def with_references(study: Study, frame: pd.DataFrame) -> Study:
+    """The study with those trials of the grid of references that differ only by their method."""
+    frame = frame[frame["profile"] == study.profile].assign(setting="", changes="")
+    here, elsewhere = scores.trials(study.frame), scores.trials(frame)
+    cases = set(scope.cases_of(here, scores.settings(here)))
+    found = scope.cases_of(elsewhere, scores.settings(elsewhere))
+    wanted = elsewhere[[case in cases for case in found]]
+    known = study.references.get("trial_key", ())  # the grid may have been run with them, too
+    is_new = frame["run_id"].isin(wanted["run_id"]) & ~frame["trial_key"].isin(known)
+    return study._replace(references=pd.concat([study.references, frame[is_new]]))
 
 
 def _versioned(frame: pd.DataFrame) -> pd.DataFrame:

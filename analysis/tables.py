@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from fedcome_ray.methods import REFERENCES
 from fedcome_ray.trials.provenance import cautions
 
 from . import labels, scores
@@ -28,7 +29,7 @@ MISSING = {"FAILED": "failed", "KILLED": "interrupted", "RUNNING": "running"}
 @dataclass(frozen=True)
 class Table:
     """Cells with the columns: keys, mean, std, tail, tail_std, seeds, state, rounds, paper,
-    paper_std, difference, rank, length.
+    paper_std, difference, rank, length, rule, stopped.
     """
 
     name: str
@@ -62,15 +63,22 @@ def main_table(study: Study, measure: Measure) -> Table:
     """The table of a grid: one measure, settings in rows and columns."""
     layout = study.layout
     column = layout.column or "measure"
-    scored = _scored(study.frame, measure, study.papers)
+    frame = study.frame
+    if "method.name" in layout.rows and len(study.references):
+        frame = pd.concat([frame, study.references])
+    scored = _scored(frame, measure, study.papers)
     cells = tabulate(scored, (*layout.rows, column), layout.rivals, paper_table(study.grid))
     caption = f"{_words(measure, study.frame)}. {caption_of(study)}"
     if measure in TAILED:
         caption += " tail: mean over the last tenth of the rounds."
     if cells.loc[cells["seeds"] > 0, "seeds"].nunique() > 1:
         caption += " [n]: a mean over n seeds only."
+    if "method.name" in cells and cells["method.name"].isin(REFERENCES).any():
+        caption += " References are not ranked: they are no federation."
     if cells["length"].any():
-        caption += " Lengths differ: ranked only among trials with as many rounds."
+        caption += (
+            " Lengths differ: ranked only among trials with as many rounds, stopped by one rule."
+        )
     return Table(study.grid, layout.title, caption, layout.rows, column, cells, measure.digits)
 
 
@@ -246,7 +254,7 @@ def tabulate(
     cells["seeds"] = cells["seeds"].fillna(0).astype(int)
     cells["difference"] = cells["mean"] - cells["paper"]
     cells["length"] = _lengths(cells, rivals)
-    cells["rank"] = _ranks(cells, [*rivals, "rounds"])
+    cells["rank"] = _ranks(cells, [*rivals, "rounds", "rule"])
     return labels.in_order(cells, keys).reset_index(drop=True)
 
 
@@ -273,7 +281,7 @@ def _lengths(cells: pd.DataFrame, rivals: Sequence[str]) -> "pd.Series[str]":
     else:
         differ = pd.Series(cells["rounds"].nunique() > 1, index=cells.index)
     words = cells["rounds"].map(lambda rounds: f"{rounds:.0f} rounds", na_action="ignore")
-    return words.where(differ & there, "")
+    return words.where(differ & there, "").mask(cells["stopped"].fillna("") != "", cells["stopped"])
 
 
 def paper_table(grid: str) -> pd.DataFrame | None:
@@ -323,6 +331,8 @@ def _summary(own: pd.DataFrame) -> dict[str, Any]:
     return {
         "data.dataset": own["data.dataset"].iloc[0],
         "rounds": own["rounds"].max(),
+        "rule": " ".join(str(own[name].iloc[0]) for name in own if str(name).startswith("stop.")),
+        "stopped": _stopped(finished),
         "mean": values.mean(skipna=False),
         "std": values.std(skipna=False),
         "tail": tails.mean(skipna=False),
@@ -334,8 +344,18 @@ def _summary(own: pd.DataFrame) -> dict[str, Any]:
     }
 
 
+def _stopped(finished: pd.DataFrame) -> str:
+    """Where trials ended before their last round, in words."""
+    if "done" not in finished or not (finished["done"] < finished["rounds"]).any():
+        return ""
+    first, last = finished["done"].min(), finished["done"].max()
+    return f"stopped at round {first:.0f}" + (f" to {last:.0f}" if last > first else "")
+
+
 def _ranks(cells: pd.DataFrame, rivals: Sequence[str]) -> "pd.Series[float]":
-    """1 for the best of its rivals, 2 for the runner-up."""
+    """1 for the best of its rivals, 2 for the runner-up; references do not compete."""
     sign = cells["more_is_better"].map({True: -1.0, False: 1.0})
     signed = (cells["mean"] * sign).round(10)
+    if "method.name" in cells:
+        signed = signed.mask(cells["method.name"].isin(REFERENCES))
     return signed.groupby([cells[name] for name in rivals], dropna=False).rank(method="min")

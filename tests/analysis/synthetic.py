@@ -13,6 +13,7 @@ from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial
 from tests.analysis.conftest import IDENTITY
 
+VECTORS = {"scaffold": 3, "feddc": 3}  # sent down and up, where that is not one each
 GAINS = {"fedcome": 0.06, "feddyn": 0.04, "feddc": 0.05, "scaffold": 0.02, "fedfv": 0.01}
 NUM_CLIENTS = 20
 SIZES = {"num_train": 500, "num_test": 100}
@@ -59,6 +60,7 @@ def _metrics(method: str, progress: Any, random: np.random.Generator) -> dict[st
         "accuracy/client_std": 0.2 - accuracy / 8,
         "loss/test": 2.3 - 2 * accuracy,
         "conflicts/opposed": random.poisson(3, num).astype(float),
+        "comm/total_bytes": 4e9 * VECTORS.get(method, 2) * progress,
         **{f"seconds/{phase}": 0.1 for phase in ("sample", "train", "aggregate", "evaluate")},
         "seconds/round": 0.4,
     }

@@ -132,6 +132,21 @@ def test_convergence_shows_where_the_curves_end_and_not_their_steep_beginning() 
     assert 95 < high < 97
 
 
+def test_accuracy_against_bytes_goes_as_far_as_a_method_sends() -> None:
+    study = synthetic.study("full_participation", seeds=3, rounds=5)
+    sent, over_rounds = figures.communication(study), figures.convergence(study)
+    for axis, plain in zip(sent.axes, over_rounds.axes, strict=True):
+        for line, same in zip(axis.lines, plain.lines, strict=True):
+            assert list(line.get_ydata()) == list(same.get_ydata())
+            vectors = 3 if line.get_label() in {"SCAFFOLD", "FedDC"} else 2
+            assert (line.get_xdata()[0], line.get_xdata()[-1]) == (0, 4 * vectors)
+    assert sent.get_supxlabel() == "GB sent, up and down"
+
+
+def test_trials_that_did_not_count_bytes_are_not_drawn_against_them() -> None:
+    assert figures.communication(study_with_everything("full_participation")) is None
+
+
 def test_figures_of_the_papers_size_have_room_for_everything() -> None:
     """Matplotlib warns if not, and warnings are errors."""
     for grid in ("fairness", "search", "partial_participation"):

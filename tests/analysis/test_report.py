@@ -6,7 +6,7 @@ import pytest
 from analysis import charts, render, tables
 from analysis.papers import papers_own_table
 from analysis.profiles import MEANINGS, scopes
-from analysis.publish import section_of
+from analysis.publish import page_of, section_of
 from analysis.scores import ACCURACY
 from analysis.study import Study, select
 from fedcome_ray.experiments.grid import PROFILES
@@ -132,3 +132,12 @@ def test_a_seed_that_diverged_is_a_gap() -> None:
     study = opened(join(seeds("fedcome", 70.0), seeds("fedcome", float("nan")).assign(seed=1)))
     (curve,) = charts.charts([study])["grids"]["full_participation"]["test accuracy"]["CIFAR-10"]
     assert curve["mean"] == [20.0, 40.0, None]
+
+
+@pytest.mark.parametrize(("grid", "is_about_it"), [("own", False), ("full_participation", True)])
+def test_a_page_of_a_users_grids_alone_is_not_about_the_paper(grid: str, is_about_it: bool) -> None:
+    section = section_of(select(seeds("fedcome", 70.0, grid=grid)), "last")
+    page = page_of([section], {}, is_all=True)
+    assert bool(page.findings) is is_about_it
+    assert ("paper" in page.title) is is_about_it
+    assert bool(page.missing) is is_about_it

@@ -11,7 +11,8 @@ from analysis import render, scores, tables
 from analysis.contents import contents_of
 from analysis.curves import curves
 from analysis.scores import ACCURACY
-from analysis.study import select
+from analysis.study import select, with_references
+from fedcome_ray.experiments.trial import YOUNGER
 from tests.analysis.conftest import join, opened, seeds, trial
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -33,6 +34,7 @@ def golden_table() -> tables.Table:
     The expected files were written by the code and then checked by hand, cell by cell.
     """
     frame = pd.read_csv(GOLDEN / "export.csv", dtype={"dirty": str, "experiment_id": str})
+    frame = frame.assign(**{name: YOUNGER[name] for name in YOUNGER.keys() - {*frame.columns}})
     return tables.main_table(opened(frame), LAST)
 
 
@@ -321,3 +323,81 @@ def test_set_aside_trials_with_unlike_settings_are_not_averaged() -> None:
     assert aside is not None
     assert set(aside.cells["mean"]) == {80.0, 90.0}
     assert aside.cells["changes"].str.startswith("rounds=2").all()
+
+
+def test_trials_that_stopped_early_say_where_and_compete_by_one_rule_only() -> None:
+    rule = {"grid": "a_users_grid", "rounds": 9, "stop__metric": "accuracy/test"}
+    frame = join(
+        trial("fedavg", 0, 20.0, 60.0, 50.0, **rule, stop__patience=1),
+        trial("fedavg", 1, 20.0, 30.0, 70.0, 60.0, **rule, stop__patience=1),
+        trial("feddc", 0, 20.0, 80.0, 70.0, **rule, stop__patience=1),
+        trial("fedcome", 0, *range(10, 100, 10), **rule, stop__patience=5),
+    )
+    table = tables.main_table(select(frame), ACCURACY["last"])
+    cells = table.cells.set_index("method.name")
+    assert cells["mean"].to_dict() == pytest.approx(
+        {"fedavg": 55.0, "feddc": 70.0, "fedcome": 90.0}
+    )
+    assert cells["tail"].to_dict() == pytest.approx(
+        {"fedavg": 55.0, "feddc": 70.0, "fedcome": 90.0}
+    )
+    assert cells["length"].to_dict() == {
+        "fedavg": "stopped at round 3 to 4",
+        "feddc": "stopped at round 3",
+        "fedcome": "",
+    }
+    assert cells["rank"].to_dict() == {"fedavg": 2, "feddc": 1, "fedcome": 1}
+    assert "stopped by one rule" in table.caption
+
+
+def test_a_curve_ends_where_its_first_seed_stopped() -> None:
+    rule = {"grid": "a_users_grid", "rounds": 9, "stop__patience": 1}
+    frame = join(
+        trial("fedavg", 0, 20.0, 60.0, 50.0, **rule),
+        trial("fedavg", 1, 20.0, 40.0, 70.0, 60.0, **rule),
+    )
+    table = curves(select(frame), "accuracy/test")
+    assert list(table["mean"]) == pytest.approx([20.0, 50.0, 60.0])
+
+
+def test_references_stand_below_the_methods_and_do_not_compete() -> None:
+    frame = join(
+        seeds("local", 20.0), seeds("centralised", 99.0), seeds("fedcome", 70.0), seeds("own", 60.0)
+    )
+    study = select(frame)
+    table = tables.main_table(study, LAST)
+    rows = table.cells[table.cells["state"] != "not run"].set_index("method.name")
+    assert list(rows.index) == ["fedcome", "own", "centralised", "local"]
+    assert rows["rank"].fillna(0).tolist() == [1, 2, 0, 0]
+    assert rows["paper"].notna().tolist() == [False] * 4
+    text = render.markdown(table)
+    assert "| **70.00** |" in text
+    assert text.index("*not in the paper*") < text.index("*references*") < text.index("99.00")
+    assert "References are not ranked" in text
+    assert set(study.frame["method.name"]) == {"fedcome", "own"}, "nor are claims about them"
+
+
+def test_a_grid_of_references_alone_is_about_them() -> None:
+    study = select(join(seeds("local", 20.0), seeds("centralised", 99.0)))
+    assert study.references.empty
+    cells = tables.main_table(study, LAST).cells
+    assert cells["rank"].isna().all()
+
+
+def test_the_grid_of_references_serves_the_tables_of_others() -> None:
+    here = {"grid": "partial_participation", "sampler__name": "random"}
+    study = select(
+        join(
+            seeds("fedcome", 70.0, participation=0.1, **here),
+            seeds("fedcome", 75.0, participation=0.2, **here),
+        )
+    )
+    there = {"grid": "references", "sampler__name": "random"}
+    fitting = seeds("local", 20.0, participation=0.1, **there)
+    others = join(
+        seeds("local", 30.0, participation=0.3, **there),  # not run with any method
+        seeds("local", 40.0, participation=0.2, **{**there, "rounds": 5}),
+        seeds("local", 50.0, participation=0.2, **{**there, "profile": "mini"}),
+    )
+    found = with_references(study, join(fitting, others)).references
+    assert set(found["run_id"]) == set(fitting["run_id"])
