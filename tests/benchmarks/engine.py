@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -19,11 +20,15 @@ import torch
 from rich.console import Console
 
 from fedcome_ray import datasets, models
+from fedcome_ray.clients.rehearsal import first_message
 from fedcome_ray.clients.shard import Shard
+from fedcome_ray.clients.training import CACHE
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import run_round
 from fedcome_ray.federation.server import Server
+from fedcome_ray.methods import REGISTRY
 from fedcome_ray.methods.method import OnlyParams
+from fedcome_ray.models.dense import Dense
 from fedcome_ray.numerics.device import prepare_process
 from fedcome_ray.runtime.connection import connected
 from fedcome_ray.runtime.placement import TrialPlace
@@ -36,12 +41,15 @@ from tests.benchmarks.workloads import (
     MNIST,
     Workload,
     dataloader_loop,
+    products,
     tuned_loop,
 )
 
 NUM_SHARDS = 2
 POPULATIONS = (1_000, 10_000, 100_000)
+CORRECTED = ("fedavg", "fedprox", "scaffold", "feddyn", "feddc")
 VARIANTS = {
+    "products": "its matrix products alone",
     "engine": "engine, in process",
     "ray": f"engine, {NUM_SHARDS} Ray shards",
     "tuned": "tuned PyTorch loop",
@@ -68,14 +76,17 @@ def main() -> None:
     if options.quick:
         workloads = [MNIST, replace(FEMNIST, cohort_size=16), replace(CIFAR10, cohort_size=2)]
     with connected(None, Console(stderr=True)):
-        pool = ShardPool(TrialPlace(NUM_SHARDS, cpus_per_shard=1.0))
+        pool = ShardPool(TrialPlace(NUM_SHARDS, cpus_per_shard=1.0, is_joint=True))
         scaling = {str(num): measure_population(num, pool) for num in POPULATIONS}
         print_scaling(scaling)
         results = {w.name: measure(w, pool, turns=3 if options.quick else 5) for w in workloads}
         for name, result in results.items():
             print_result(name, result)
+    corrected = measure_methods(MNIST, turns=3 if options.quick else 5)
+    print_methods(corrected)
     if options.json:
-        options.json.write_text(json.dumps({**results, "population": scaling}, indent=2))
+        found = {**results, "population": scaling, "corrected": corrected}
+        options.json.write_text(json.dumps(found, indent=2))
     if options.plot:
         draw(results, options.plot)
 
@@ -92,6 +103,9 @@ def measure(workload: Workload, pool: ShardPool, turns: int) -> dict[str, Any]:
         "tuned": lambda: tuned_loop(workload),
         "dataloader": lambda: dataloader_loop(workload),
     }
+    if isinstance(shard.model, Dense):
+        together = max(1, CACHE // (4 * shard.model.dim))
+        variants = {"products": products(workload, together), **variants}
     shard.train(received, cohort[:1], 0)
     shards.train(received, (cohort[0], cohort[-1]), 0)
     costs: dict[str, list[Cost]] = {name: [] for name in variants}
@@ -147,12 +161,38 @@ def print_result(name: str, result: dict[str, Any]) -> None:
     print(f"\n{name}: a round of {result['cohort_size']} clients")
     print(f"{'':28}{'CPU s':>9}{'wall s':>9}{'ratio':>8}{'GFLOP/s':>9}{'of peak':>9}")
     for variant, title in VARIANTS.items():
+        if variant not in result["cpu_seconds"]:
+            continue
         cpu, speed = result["cpu_seconds"][variant], result["gigaflops_per_second"][variant]
         print(
             f"{title:28}{cpu:9.3f}{result['wall_seconds'][variant]:9.3f}"
             f"{cpu / result['cpu_seconds']['engine']:8.2f}{speed:9.1f}"
             f"{speed / result['peak_gigaflops_per_second']:9.0%}"
         )
+
+
+def measure_methods(workload: Workload, turns: int) -> dict[str, float]:
+    """CPU-seconds of local training by methods that correct gradients, and by one that does not."""
+    shards = {
+        name: Shard(
+            workload.trial.model_copy(update={"method": REGISTRY[name].config()}),
+            workload.population,
+        )
+        for name in CORRECTED
+    }
+    messages = {name: first_message(shard, workload.num_clients) for name, shard in shards.items()}
+    everybody, costs = tuple(range(workload.cohort_size)), {name: [] for name in CORRECTED}
+    for turn in range(turns):
+        for name, shard in shards.items():
+            train = partial(shard.train, messages[name], everybody, turn)
+            costs[name].append(cost_of(train, time.process_time).cpu)
+    return {name: median(found) for name, found in costs.items()}
+
+
+def print_methods(costs: dict[str, float]) -> None:
+    print(f"\n{'local training by':28}{'CPU s':>9}{'ratio':>8}")
+    for name, cpu in costs.items():
+        print(f"{name:28}{cpu:9.3f}{cpu / costs['fedavg']:8.2f}")
 
 
 def measure_population(num_clients: int, pool: ShardPool, rounds: int = 10) -> dict[str, float]:
@@ -196,10 +236,13 @@ def draw(results: dict[str, Any], path: Path) -> None:
 
     figure, panels = pyplot.subplots(1, len(results), figsize=(4 * len(results), 3.2))
     for panel, (name, result) in zip(np.atleast_1d(panels), results.items(), strict=True):
-        cpu = [result["cpu_seconds"][variant] for variant in VARIANTS]
-        bars = panel.barh(list(VARIANTS.values()), cpu, color=["C0", "C0", "C7", "C7"])
-        panel.bar_label(bars, [f"{c:.2f} s, {c / cpu[0]:.2f}x" for c in cpu], padding=3)
-        panel.set(title=name, xlabel="CPU-seconds per round", xlim=(0, 1.45 * max(cpu)))
+        found = result["cpu_seconds"]
+        cpu = {variant: found.get(variant, np.nan) for variant in VARIANTS}
+        colours = ["C2", "C0", "C0", "C7", "C7"]
+        bars = panel.barh(list(VARIANTS.values()), list(cpu.values()), color=colours)
+        labels = [f"{c:.2f} s, {c / cpu['engine']:.2f}x" if c == c else "" for c in cpu.values()]
+        panel.bar_label(bars, labels, padding=3)
+        panel.set(title=name, xlabel="CPU-seconds per round", xlim=(0, 1.45 * max(found.values())))
         panel.invert_yaxis()
         panel.label_outer()
     figure.tight_layout()

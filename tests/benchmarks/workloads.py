@@ -4,6 +4,7 @@ Each is trained by our engine and by two plain loops: the one a researcher write
 same tuned as far as PyTorch's modules and optimisers go.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,11 +18,13 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
 from fedcome_ray import models
-from fedcome_ray.datasets.population import Examples, Population, split_in_order
+from fedcome_ray.datasets.population import Examples, Population, Scale, split_in_order
 from fedcome_ray.experiments.trial import Trial
 from tests import plain_torch
 
 BATCH_SIZE = 50
+SCALE = Scale(np.full((1, 1, 1), 1 / 74, np.float32), np.full((1, 1, 1), -1.7, np.float32))
+"""Of random bytes, to mean 0 and deviation 1."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,8 @@ class Workload:
     def population(self) -> Population:
         rng = np.random.default_rng(0)
         num = self.num_clients * self.examples_per_client
-        x = rng.standard_normal((num, *self.feature_shape), dtype=np.float32)
-        examples = Examples(x, rng.integers(0, self.num_classes, num))
+        pixels = rng.integers(0, 256, (num, *self.feature_shape), dtype=np.uint8)
+        examples = Examples(pixels, rng.integers(0, self.num_classes, num), SCALE)
         each = split_in_order(examples, np.full(self.num_clients, self.examples_per_client))
         return Population(each, each, self.num_classes)
 
@@ -67,7 +70,13 @@ class Workload:
     def client_tensors(self, client: int) -> tuple[Tensor, Tensor]:
         own = slice(client * self.examples_per_client, (client + 1) * self.examples_per_client)
         examples = self.population.train.examples
-        return torch.from_numpy(examples.x[own]), torch.from_numpy(examples.y[own])
+        x = SCALE.factor * examples.x[own] + SCALE.shift
+        return torch.from_numpy(x), torch.from_numpy(examples.y[own])
+
+    @cached_property
+    def tensors(self) -> list[tuple[Tensor, Tensor]]:
+        """Of every client, as the plain loops have them."""
+        return [self.client_tensors(client) for client in range(self.cohort_size)]
 
 
 MNIST = Workload(
@@ -82,6 +91,34 @@ CIFAR10 = Workload(
     "cifar10_cnn", {"name": "conv4"}, plain_torch.conv4, (3, 32, 32), 10,
     num_clients=100, examples_per_client=500, cohort_size=10,
 )  # fmt: skip
+
+
+def products(workload: Workload, together: int) -> Callable[[], None]:
+    """The matrix products of a round of a dense network and nothing else, on buffers made before.
+
+    In groups of so many clients, by the calls that the engine makes.
+    """
+    x = torch.rand(together, BATCH_SIZE, math.prod(workload.feature_shape))
+    module = workload.make_module()
+    weights = [
+        part.data.expand(together, -1, -1).clone() for part in module.parameters() if part.ndim == 2
+    ]
+    values = [x, *(torch.rand(together, BATCH_SIZE, len(weight[0])) for weight in weights)]
+    errors = [torch.rand_like(value) for value in values]
+    steps = workload.examples_per_client // BATCH_SIZE * workload.cohort_size // together
+
+    def run() -> None:
+        for _ in range(steps):
+            for weight, below, above in zip(weights, values[:-1], values[1:], strict=True):
+                torch.bmm(below, weight.mT, out=above)
+            for depth in reversed(range(len(weights))):
+                if depth:
+                    torch.bmm(errors[depth + 1], weights[depth], out=errors[depth])
+                weights[depth].baddbmm_(
+                    errors[depth + 1].mT, values[depth], beta=0.999, alpha=-1e-6
+                )
+
+    return run
 
 
 def dataloader_loop(workload: Workload) -> Tensor:
@@ -105,7 +142,7 @@ def _plain_round(
     module, local = workload.make_module(), workload.trial.local
     updates = torch.empty(workload.cohort_size, len(workload.start))
     for client in range(workload.cohort_size):
-        examples = batches(*workload.client_tensors(client))
+        examples = batches(*workload.tensors[client])
         after = plain_torch.train(module, workload.start, examples, local.lr, local.weight_decay)
         updates[client] = after - workload.start
     return updates

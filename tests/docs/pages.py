@@ -72,13 +72,17 @@ def commands(page: Path) -> Iterator[list[str]]:
     """Every `python -m ...` of ours, as words: in blocks for the shell, and in the line."""
     for block in blocks(page):
         if block.language in {"", "bash", "console", "sh", "shell"}:
-            lines = block.text.replace("\\\n", " ").splitlines()
-            for line in lines:
-                words = shlex.split(line, comments=True) if "python -m" in line else []
-                if words[:2] == ["python", "-m"]:
-                    yield _arguments(words)
+            yield from shell_commands(block)
     for command in INLINE.findall(FENCE.sub("", content(page))):
         yield _arguments(shlex.split(command.replace("\n", " ")))
+
+
+def shell_commands(block: Block) -> Iterator[list[str]]:
+    """Those of one block for the shell."""
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True) if "python -m" in line else []
+        if words[:2] == ["python", "-m"]:
+            yield _arguments(words)
 
 
 def _arguments(words: list[str]) -> list[str]:

@@ -15,11 +15,11 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from fedcome_ray import data, methods
+from fedcome_ray import methods
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.overlay import Rule
 from fedcome_ray.experiments.settings import parse_axes
-from tests.docs.pages import DOCS, PAGES, READABLE, ROOT, blocks, commands, name_of
+from tests.docs.pages import DOCS, PAGES, READABLE, ROOT, blocks, commands, name_of, shell_commands
 
 # Without arguments a command is only spoken of; NAME stands for one.
 COMMANDS = [
@@ -108,28 +108,35 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     settings = ["rounds=2", "participation=0.2", "sampler.name=similarity"]
     words = [word for setting in settings for word in ("--set", setting)]
-    subprocess.run(
-        [sys.executable, "-m", "fedcome_ray.run", *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        check=True,
-        capture_output=True,
-    )
+    _run(["fedcome_ray.run", *words], folder)
     return folder
 
 
+def _run(command: list[str], folder: Path) -> str:
+    """What a command prints that is run as people do."""
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
+    words = [sys.executable, "-m", *command]
+    done = subprocess.run(words, cwd=folder, env=variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize("page", EXECUTED, ids=name_of)
-def test_marked_python_runs(
+def test_marked_blocks_run(
     page: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(shutil.copytree(finished, tmp_path / "own"))
+    """Python is executed, commands are run, and text is what the last of them prints."""
+    folder, said = shutil.copytree(finished, tmp_path / "own"), ""
+    monkeypatch.chdir(folder)
     names: dict[str, Any] = {"__name__": "__main__"}  # of the page: blocks go on with each other
-    for block in blocks(page):
-        if block.is_executed:
+    for block in filter(lambda block: block.is_executed, blocks(page)):
+        if block.language == "python":
             exec(compile(block.text, name_of(page), "exec"), names)
-    if page == DOCS / "how_to" / "own_data.md":  # what the page says comes next
-        assert data.main(["show", "npz:hospitals.npz"]) == 0
-        assert names["hospitals"] == 12
+        elif block.language == "text":
+            assert block.text.splitlines() == [line.rstrip() for line in said.splitlines()]
+        else:
+            for command in shell_commands(block):
+                said = _run(command, folder)
 
 
 def test_the_numbers_of_trials_are_right() -> None:
