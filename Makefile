@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: help install quickstart reproduce-quick test test-gpu check format bench docs clean
+.PHONY: help install quickstart reproduce-quick test test-gpu check audit format bench bench-peers docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -33,13 +33,23 @@ check: $(STAMP)  ## lint, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+audit: $(STAMP)  ## look for dangerous code, and for known vulnerabilities in what is installed
+	$(BIN)/bandit --quiet --configfile pyproject.toml --recursive fedcome_ray analysis
+	$(BIN)/pip freeze --exclude-editable | sed 's/+.*//' > .venv/installed.txt
+	$(BIN)/pip-audit --strict --no-deps --disable-pip --requirement .venv/installed.txt
+
 format: $(STAMP)  ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## measure the client engine and the consensus beside the alternatives
+bench: $(STAMP)  ## measure engine, consensus, starts and memory beside the alternatives
 	$(BIN)/python -m tests.benchmarks.engine --quick
 	$(BIN)/python -m tests.benchmarks.consensus --quick
+	$(BIN)/python -m tests.benchmarks.start
+	$(BIN)/python -m tests.benchmarks.memory --rounds 1000
+
+bench-peers: $(STAMP)  ## measure a whole training beside other frameworks, installed into .venv/peers
+	$(BIN)/python -m tests.benchmarks.peers --quick
 
 docs: $(STAMP)  ## build the documentation into site/, to be opened at site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
