@@ -18,7 +18,7 @@ GRID = "base: {rounds: 2, data.num_clients: 10}\naxes: {method: [{name: momentum
 
 def succeed(module: str, *arguments: str) -> str:
     said = run(module, *arguments)
-    assert said.returncode == 0, said.stderr
+    assert said.returncode == 0, said.stdout + said.stderr
     return said.stdout
 
 

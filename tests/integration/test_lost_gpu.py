@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from fedcome_ray.trials.folder import LOG, read_result
+from fedcome_ray.trials.folder import LOG, TrialResult, read_result
 
 pytestmark = pytest.mark.ray
 
 PLUGIN = """
+import sys
 from pathlib import Path
 from typing import Literal
 
@@ -28,12 +29,14 @@ LOST = []  # of this process
 class Fragile(Hyperparameters):
     name: Literal["fragile"] = "fragile"
     marker: str = "none"
+    where: Literal["server", "shard"] = "server"
 
 
 def build(hp):
     def correct(grad, params, received, client):
         is_rehearsal = grad.shape[-1] < 100
-        if not is_rehearsal and not Path(hp.marker).exists():
+        here = "server" if "ray.tune" in sys.modules else "shard"  # only the former needs it
+        if not is_rehearsal and here == hp.where and not Path(hp.marker).exists():
             Path(hp.marker).touch()
             LOST.append(hp.marker)
         if LOST and not is_rehearsal:
@@ -61,9 +64,16 @@ common = [
     "--plugin", str(folder / "fragile.py"), "--set", "method.name=fragile", "--set", "rounds=3",
     "--axis", "seed=0,1", "--max-concurrent", "1",
 ]
+two = ["--num-shards", "2"]
+launches = {
+    "sound": [],
+    "joint": [],
+    "server": two,
+    "shard": [*two, "--set", "method.where=shard"],
+}
 (folder / "sound.marker").touch()
 with connected(None, Talk().progress()):
-    for name, more in {"sound": [], "joint": [], "shards": ["--num-shards", "2"]}.items():
+    for name, more in launches.items():
         marker = folder / f"{name}.marker"
         words = ["--set", f"method.marker={marker}", "--output", str(folder / name), *more]
         if tune.main([*common, *words, "--cpus-per-shard", "0.4"]):
@@ -81,18 +91,35 @@ def test_a_trial_goes_on_in_another_process_to_the_same_bits(tmp_path: Path) -> 
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    sound, joint, shards = (
-        sorted((tmp_path / name / "trials").iterdir()) for name in ("sound", "joint", "shards")
-    )
+    lost_by = {name: _folders(tmp_path / name) for name in ("joint", "server", "shard")}
+    sound = _bits(_folders(tmp_path / "sound"))
     assert len(sound) == 2
+    assert [_bits(folders) for folders in lost_by.values()] == [sound] * 3
+    # A lost server is a new process for the trial, a lost shard only a new shard.
+    logs = {name: [_is_lost_in(folder) for folder in folders] for name, folders in lost_by.items()}
+    assert {name: sum(found) for name, found in logs.items()} == {
+        "joint": 1,
+        "server": 1,
+        "shard": 0,
+    }
+    recoveries = {
+        name: sum(result.recoveries for result in _results(folders))
+        for name, folders in lost_by.items()
+    }
+    assert recoveries == {"joint": 0, "server": 0, "shard": 1}
 
-    def bits(folders: list[Path]) -> set[str]:
-        results = map(read_result, folders)
-        return {result.params_sha256 for result in results if result is not None}
 
-    assert bits(sound) == bits(joint) == bits(shards)
-    assert len(bits(sound)) == 2
-    logs = [folder / LOG for folder in joint]
-    assert ["CUDA error" in log.read_text() for log in logs if log.exists()] == [True]
-    recoveries = [result.recoveries for result in map(read_result, shards) if result is not None]
-    assert sorted(recoveries) == [0, 1]
+def _folders(output: Path) -> list[Path]:
+    return sorted((output / "trials").iterdir())
+
+
+def _results(folders: list[Path]) -> list[TrialResult]:
+    return [result for result in map(read_result, folders) if result is not None]
+
+
+def _bits(folders: list[Path]) -> set[str]:
+    return {result.params_sha256 for result in _results(folders)}
+
+
+def _is_lost_in(folder: Path) -> bool:
+    return (folder / LOG).exists() and "CUDA error" in (folder / LOG).read_text()
