@@ -1,5 +1,6 @@
 """A Ray cluster to work on: a private one on this machine, or a given one."""
 
+import gc
 import logging
 import os
 import secrets
@@ -52,7 +53,7 @@ def begun(address: str | None) -> Iterator[None]:
             yield
         finally:
             if (start := _starts.get()) is not None and start.exception() is None:
-                ray.shutdown()  # nobody came to work on it
+                _leave()  # nobody came to work on it
             _starts.reset(token)
 
 
@@ -88,7 +89,24 @@ def connected(address: str | None, console: Console) -> Iterator[dict[str, float
     finally:
         is_over.set()
         _addresses.reset(token)
+        _leave()
+
+
+def _leave() -> None:
+    """Leave Ray, and stop it if it is private.
+
+    If a reference to one of its objects is given up meanwhile, Ray ends this process, with exit
+    code 1 and without a word. Tune leaves some in cycles, which Python collects at any moment and
+    in any thread: so they are collected before, and nothing is while Ray stops.
+    """
+    gc.collect()
+    collects = gc.isenabled()
+    gc.disable()
+    try:
         ray.shutdown()
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _leave_without_ray(is_over: threading.Event, console: Console) -> None:

@@ -67,3 +67,36 @@ def test_ray_is_begun_ahead_small_and_stopped_whoever_used_it() -> None:
         "stopped True",
         "no room",
     ], answer.stderr
+
+
+CYCLES = """
+import gc, sys, threading
+import ray
+from rich.console import Console
+from fedcome_ray.runtime.connection import connected
+
+
+class Loop:
+    def __init__(self, reference):
+        self.reference, self.itself = reference, self
+
+
+def leave_loops():
+    while references:
+        Loop(references.pop())
+
+
+gc.set_threshold(1)  # whatever is left is collected at once
+with connected(None, Console(file=sys.stderr)):
+    references = [ray.put(number) for number in range(20_000)]
+    thread = threading.Thread(target=leave_loops)
+    thread.start()
+thread.join()
+print("alive")
+"""
+
+
+def test_references_that_are_collected_meanwhile_do_not_end_the_process() -> None:
+    command = [sys.executable, "-c", CYCLES]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
