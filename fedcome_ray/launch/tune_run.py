@@ -9,6 +9,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from ray import tune
+from ray.air._internal import usage
 from rich.console import Console
 
 from fedcome_ray.console.exits import handling
@@ -19,6 +20,7 @@ from fedcome_ray.launch.listener import Listener, Tracks
 from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.launch.request import Request
+from fedcome_ray.runtime.connection import replaced
 from fedcome_ray.runtime.feasibility import check_storage, lay_out
 from fedcome_ray.runtime.placement import Placement, TrialPlace, words
 from fedcome_ray.runtime.populations import share
@@ -69,6 +71,7 @@ def _fit(
 ) -> None:
     trainable = tune.with_parameters(
         TrialActor,
+        trials={trial.key: trial.model_dump(mode="json") for trial in trials},
         populations=share(populations),
         place=placement.trial,
         trials_folder=request.trials_folder,
@@ -80,23 +83,27 @@ def _fit(
     )
     bundles = placement_group(placement.trial)
     scratch = tempfile.mkdtemp(prefix="fedcome-tune-")
+    tuner = tune.Tuner(
+        tune.with_resources(trainable, bundles),
+        # Only their keys: Tune copies the whole list for each of them.
+        param_space={"key": tune.grid_search([trial.key for trial in trials])},
+        tune_config=tune.TuneConfig(
+            max_concurrent_trials=placement.concurrent,
+            reuse_actors=True,
+        ),
+        run_config=tune.RunConfig(
+            name="trials",
+            storage_path=scratch,
+            failure_config=tune.FailureConfig(max_failures=MAX_DEATHS),
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+            callbacks=[callback],
+            verbose=0,
+        ),
+    )
     try:
-        tune.Tuner(
-            tune.with_resources(trainable, bundles),
-            param_space={"spec": tune.grid_search([spec_of(trial) for trial in trials])},
-            tune_config=tune.TuneConfig(
-                max_concurrent_trials=placement.concurrent,
-                reuse_actors=True,
-            ),
-            run_config=tune.RunConfig(
-                name="trials",
-                storage_path=scratch,
-                failure_config=tune.FailureConfig(max_failures=MAX_DEATHS),
-                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                callbacks=[callback],
-                verbose=0,
-            ),
-        ).fit()
+        # To count who uses its callback for MLflow, Tune would import all of MLflow first.
+        with replaced(usage, "tag_callbacks", lambda _: False):
+            tuner.fit()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -106,11 +113,6 @@ def placement_group(place: TrialPlace) -> tune.PlacementGroupFactory:
     selectors = [place.label_selector(bundle) for bundle in place.bundles]
     where = {"bundle_label_selector": selectors} if any(selectors) else {}
     return tune.PlacementGroupFactory(place.bundles, strategy="PACK", **where)
-
-
-def spec_of(trial: Trial) -> dict[str, Any]:
-    """A trial as Tune hands it to an actor, and back with its news."""
-    return {"key": trial.key, "trial": trial.model_dump(mode="json")}
 
 
 class Callback(tune.Callback):
@@ -166,4 +168,4 @@ class Callback(tune.Callback):
         self._listener.failed(self._own(trial), why)
 
     def _own(self, trial: Any) -> Trial:
-        return self._trials[trial.config["spec"]["key"]]
+        return self._trials[trial.config["key"]]

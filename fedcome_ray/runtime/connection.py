@@ -176,7 +176,7 @@ def _on_loopback() -> Iterator[None]:
     Asked for 127.0.0.1, Ray takes the machine's outward address instead, and then listens on all
     of them; unless it may not form clusters, which is its habit on macOS.
     """
-    with _replaced(ray_constants, "ENABLE_RAY_CLUSTER", False):
+    with replaced(ray_constants, "ENABLE_RAY_CLUSTER", False):
         yield
 
 
@@ -190,13 +190,13 @@ def _without_onlookers() -> Iterator[None]:
     none: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
     params = partial(parameter.RayParams, **none)
     with ExitStack() as stack:
-        stack.enter_context(_replaced(parameter, "RayParams", params))
-        stack.enter_context(_replaced(RayNode, "start_api_server", lambda *_, **__: None))
+        stack.enter_context(replaced(parameter, "RayParams", params))
+        stack.enter_context(replaced(RayNode, "start_api_server", lambda *_, **__: None))
         yield
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     """Let an attribute be another meanwhile."""
     before = getattr(owner, name)
     setattr(owner, name, value)

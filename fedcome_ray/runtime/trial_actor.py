@@ -46,6 +46,7 @@ class TrialActor(tune.Trainable):
         self,
         config: dict[str, Any],
         *,
+        trials: dict[str, dict[str, Any]],
         populations: dict[str, SharedPopulation],
         place: TrialPlace,
         trials_folder: Path,
@@ -56,6 +57,7 @@ class TrialActor(tune.Trainable):
         system_metrics: bool,
     ) -> None:
         load_plugins(plugins)
+        self._trials = trials  # by key
         self._populations = populations
         self._trials_folder = trials_folder
         self._command = command
@@ -67,7 +69,7 @@ class TrialActor(tune.Trainable):
         )
         self._resources = ExitStack()  # the lock of the trial's folder
         self._trial_run: TrialRun | None = None
-        self._trial = _trial_of(config)
+        self._trial = self._named(config)
         self._spent: defaultdict[str, float] = defaultdict(float)
         self._last_answer = perf_counter()
         self._cpu_seconds_before = process_time()
@@ -75,7 +77,7 @@ class TrialActor(tune.Trainable):
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take a trial without touching its folder: Tune may hand it to another actor instead."""
         self._leave()  # one that was interrupted
-        self._trial = _trial_of(new_config)
+        self._trial = self._named(new_config)
         self._last_answer = perf_counter()
         return True
 
@@ -97,6 +99,9 @@ class TrialActor(tune.Trainable):
     def cleanup(self) -> None:
         """Tune stops the actor, perhaps in the middle of a trial: leave it ready to go on."""
         self._leave()
+
+    def _named(self, config: dict[str, Any]) -> Trial:
+        return Trial.model_validate(self._trials[config["key"]])
 
     @property
     def _folder(self) -> Path:
@@ -156,10 +161,6 @@ class TrialActor(tune.Trainable):
     def _close(self) -> None:
         self._trial_run = None
         self._resources.close()
-
-
-def _trial_of(config: dict[str, Any]) -> Trial:
-    return Trial.model_validate(config["spec"]["trial"])
 
 
 def _news(rounds: list[Round], num_restored: int, *, is_finished: bool) -> News:

@@ -20,6 +20,7 @@ pytestmark = [
 ]
 
 ROUNDS = 3
+LONG = 100_000  # rounds
 
 
 def trial_of(seed: int, rounds: int = ROUNDS) -> Trial:
@@ -28,7 +29,7 @@ def trial_of(seed: int, rounds: int = ROUNDS) -> Trial:
 
 
 def config_of(trial: Trial) -> dict[str, Any]:
-    return {"spec": {"key": trial.key, "trial": trial.model_dump(mode="json")}}
+    return {"key": trial.key}
 
 
 @pytest.fixture
@@ -55,8 +56,10 @@ def actor(cluster: Any, tmp_path: Path) -> Any:
     from fedcome_ray.runtime.trial_actor import TrialActor
 
     trial = trial_of(0)
+    known = [trial, trial_of(1), trial_of(0, LONG)]
     trainable = tune.with_parameters(
         TrialActor,
+        trials={one.key: one.model_dump(mode="json") for one in known},
         populations=share({trial.data.model_dump_json(): datasets.load(trial.data)}),
         place=TrialPlace(1, cpus_per_shard=0.1),
         trials_folder=tmp_path,
@@ -137,7 +140,7 @@ def test_a_failure_is_reported_with_its_cause_even_if_it_cannot_be_logged(
 
 
 def test_an_actor_that_is_stopped_leaves_a_checkpoint(actor: Any, tmp_path: Path) -> None:
-    long = trial_of(0, rounds=100_000)
+    long = trial_of(0, LONG)
     actor.reset_config(config_of(long))
     answer = actor.step()
     actor.cleanup()

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +67,12 @@ def test_a_trial_in_one_process_is_prepared_without_ray_and_mlflow() -> None:
 def test_the_grids_are_listed_without_ray() -> None:
     loaded = imported_by("from fedcome_ray import tune; tune.main(['--list'])")
     assert not {"ray", "mlflow"} & loaded
+
+
+@pytest.mark.ray
+def test_a_launch_leaves_mlflow_to_its_own_process(tmp_path: Path) -> None:
+    words = ["--axis", "seed=0", "--set", "rounds=1", "--quiet", "--output", str(tmp_path)]
+    loaded = imported_by(f"from fedcome_ray import tune; tune.main({words})")
+    assert "ray.tune" in loaded
+    assert (tmp_path / "mlflow.db").exists()
+    assert "mlflow" not in loaded
