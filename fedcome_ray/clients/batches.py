@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from fedcome_ray.datasets.population import Indices
-from fedcome_ray.experiments.trial import LocalConfig
+from fedcome_ray.experiments.local import LocalConfig
 from fedcome_ray.models.model import Dropout
 from fedcome_ray.numerics.device import upload
 from fedcome_ray.numerics.randomness import dropout_mask, fold, random_bits

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fedcome_ray.clients.batches import ClientBlock, ClientExamples, Plan, draw_masks, rounded_up
-from fedcome_ray.experiments.trial import LocalConfig
+from fedcome_ray.experiments.local import LocalConfig
 from fedcome_ray.methods.method import AnyMethod
 from fedcome_ray.models.model import Batch, Model, views
 from fedcome_ray.numerics.geometry import clip

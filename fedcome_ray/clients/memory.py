@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from fedcome_ray.clients.batches import rounded_up
-from fedcome_ray.experiments.trial import LocalConfig
+from fedcome_ray.experiments.local import LocalConfig
 from fedcome_ray.methods import parts
 from fedcome_ray.methods.method import AnyMethod
 from fedcome_ray.models.model import Model

@@ -21,7 +21,8 @@ from fedcome_ray.clients.states import ClientStates
 from fedcome_ray.clients.training import Trainer
 from fedcome_ray.datasets.population import Indices, Population, Side, Split, form_of
 from fedcome_ray.errors import FedcomeError
-from fedcome_ray.experiments.trial import LocalConfig, Trial
+from fedcome_ray.experiments.local import LocalConfig
+from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.methods.fedavg import FedAvg
 from fedcome_ray.methods.method import Cohort, Nothing, OnlyParams, Report
 from fedcome_ray.numerics.arrays import shared_tensor

@@ -14,7 +14,7 @@ from fedcome_ray.clients.captured import StaticSteps
 from fedcome_ray.clients.evaluation import score
 from fedcome_ray.clients.memory import gathered_bytes
 from fedcome_ray.datasets.population import Indices
-from fedcome_ray.experiments.trial import LocalConfig
+from fedcome_ray.experiments.local import LocalConfig
 from fedcome_ray.methods.method import Affine, AnyMethod, Report
 from fedcome_ray.models.model import Batch, Model, views
 from fedcome_ray.numerics.geometry import clip

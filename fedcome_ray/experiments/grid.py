@@ -24,6 +24,7 @@ from pydantic import Field, ValidationError
 
 from fedcome_ray.errors import ConfigError, GridError, did_you_mean
 from fedcome_ray.experiments import yaml_text
+from fedcome_ray.experiments.complaints import explain
 from fedcome_ray.experiments.settings import (
     Draft,
     Origins,
@@ -32,7 +33,7 @@ from fedcome_ray.experiments.settings import (
     flatten,
     is_choice,
 )
-from fedcome_ray.experiments.trial import Trial, explain, parse_trial
+from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.experiments.yaml_text import NotYamlError
 from fedcome_ray.hyperparameters import Hyperparameters
 

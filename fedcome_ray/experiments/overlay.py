@@ -19,9 +19,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from fedcome_ray import metrics
 from fedcome_ray.errors import GridError
+from fedcome_ray.experiments.complaints import explain
 from fedcome_ray.experiments.grid import read_yaml
 from fedcome_ray.experiments.settings import Settings, assign, flatten
-from fedcome_ray.experiments.trial import Trial, explain
+from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.hyperparameters import Hyperparameters
 
 TUNED = ("method.", "local.")

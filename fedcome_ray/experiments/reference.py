@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from pydantic.fields import FieldInfo
 
 from fedcome_ray.experiments.choices import CHOICES, description, first_sentence
+from fedcome_ray.experiments.local import LocalConfig
 from fedcome_ray.experiments.settings import written
-from fedcome_ray.experiments.trial import PLUGINS, Availability, LocalConfig, StopConfig, Trial
+from fedcome_ray.experiments.trial import PLUGINS, Availability, StopConfig, Trial
 from fedcome_ray.hyperparameters import Hyperparameters, words
 
 HEAD = """\

@@ -8,20 +8,15 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     Field,
-    NonNegativeFloat,
     NonNegativeInt,
-    PositiveFloat,
     PositiveInt,
     ValidationError,
     model_validator,
@@ -30,14 +25,16 @@ from pydantic import (
 from fedcome_ray import datasets, metrics
 from fedcome_ray.datasets import DataConfig, Digits
 from fedcome_ray.datasets.population import Indices
-from fedcome_ray.errors import ConfigError, UserError, cut, did_you_mean
+from fedcome_ray.errors import ConfigError, UserError, did_you_mean
 from fedcome_ray.experiments.choices import CHOICES
-from fedcome_ray.hyperparameters import UNKNOWN, Hyperparameters, name_of
+from fedcome_ray.experiments.complaints import explain
+from fedcome_ray.experiments.labels import in_brackets, label, other_choice, unusual
+from fedcome_ray.experiments.local import LocalConfig
+from fedcome_ray.hyperparameters import Hyperparameters, name_of
 from fedcome_ray.methods import REFERENCES, MethodConfig
 from fedcome_ray.methods.centralised import Centralised
 from fedcome_ray.methods.fedavg import FedAvg
 from fedcome_ray.models import MLP, ModelConfig
-from fedcome_ray.numerics.device import Precision
 from fedcome_ray.registry import Code
 from fedcome_ray.samplers import RandomSampler, SamplerConfig
 
@@ -51,10 +48,6 @@ def _share_of_clients(value: object) -> object:
     return value
 
 
-def _full_means_none(value: object) -> object:
-    return None if value == "full" else value
-
-
 PLUGINS = {
     "plugin": "method",
     "model_plugin": "model",
@@ -62,95 +55,6 @@ PLUGINS = {
     "data_plugin": "data",
 }
 """Fields of a trial with the digests of code, and the settings whose things are written in it."""
-MOST_COMPLAINTS = 10
-"""About one set of settings; more are only counted."""
-
-BatchSize = PositiveInt | Literal["full"] | None  # as it may be written
-
-
-class LocalConfig(Hyperparameters):
-    """Local training, the same for all methods."""
-
-    lr: Annotated[float, Field(gt=0, le=1e30)] = 0.05  # more would not fit into float32
-    """Learning rate of the first round."""
-    lr_decay: Annotated[float, Field(gt=0, le=1)] = 0.998
-    """Factor of the learning rate per round; the first round is undecayed."""
-    epochs: PositiveInt | None = 1
-    """Passes over a client's examples in a round; `null` with `steps`."""
-    steps: PositiveInt | None = None
-    """Steps of every client in a round, instead of `epochs`: as many passes as they need."""
-    batch_size: Annotated[PositiveInt | None, BeforeValidator(_full_means_none, BatchSize)] = 50
-    """Examples of a step; `null` or `full`: all that the client has."""
-    weight_decay: NonNegativeFloat = 1e-3
-    """Each step shrinks the params by this share of the learning rate."""
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Of the steps of a round, as `torch.optim.SGD` has it, weight decay included."""
-    clip_norm: PositiveFloat | None = None
-    """The longest that a gradient may be; unset, as long as it is."""
-    precision: Precision = "float32"
-    """Of matrix products on a GPU."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _steps_alone_will_do(cls, settings: Any) -> Any:
-        """Whoever writes down `steps` need not take the default of `epochs` back."""
-        if isinstance(settings, dict) and settings.get("steps") is not None:
-            return {"epochs": None, **settings}
-        return settings
-
-    @model_validator(mode="after")
-    def _check_length(self) -> Self:
-        if (self.epochs is None) == (self.steps is None):
-            raise ValueError(
-                f"give one of `epochs` and `steps`, and `null` for the other "
-                f"(got {self.epochs} and {self.steps})"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_decay(self) -> Self:
-        if self.lr * self.weight_decay > 1e30:
-            raise ValueError(
-                f"`lr` times `weight_decay` must fit into float32, so be at most 1e30, got "
-                f"`{self.lr}` and `{self.weight_decay}`"
-            )
-        return self
-
-    def for_epochs(self, epochs: int) -> Self:
-        """The same training for so many epochs."""
-        return self.model_copy(update={"epochs": epochs, "steps": None})
-
-    def for_steps(self, steps: int) -> Self:
-        """The same training for so many steps."""
-        return self.model_copy(update={"epochs": None, "steps": steps})
-
-    def lr_at(self, round_index: int) -> float:
-        return self.lr * self.lr_decay**round_index
-
-    def batches_per_epoch(self, sizes: Indices) -> Indices:
-        """Of clients with so many examples."""
-        return -(-sizes // (self.batch_size or sizes))
-
-    def num_steps(self, sizes: Indices) -> Indices:
-        """The local steps of clients with so many examples."""
-        if self.steps is not None:
-            return np.full_like(sizes, self.steps)
-        assert self.epochs is not None
-        return self.epochs * self.batches_per_epoch(sizes)
-
-    def num_epochs(self, sizes: Indices) -> Indices:
-        """The passes over their examples that they begin."""
-        return -(-self.num_steps(sizes) // self.batches_per_epoch(sizes))
-
-    def num_seen(self, sizes: Indices) -> NDArray[np.float64]:
-        """The examples that they see in a round, on average, those seen twice counted twice."""
-        seen: NDArray[np.float64] = self.num_steps(sizes) / self.batches_per_epoch(sizes) * sizes
-        return seen
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether a step follows the gradient as it is."""
-        return self.clip_norm is None and self.momentum == 0
 
 
 class Availability(Hyperparameters):
@@ -336,29 +240,27 @@ class Trial(Hyperparameters):
     @property
     def other_settings(self) -> dict[str, str]:
         """What the short name does not tell, where it is not the default."""
-        data = _unusual(self.data, but={"dataset", "partition", "sha256", "seed"})
-        if (seed := _unusual(self.data).get("seed")) is not None:
+        data = unusual(self.data, but={"dataset", "partition", "sha256", "seed"})
+        if (seed := unusual(self.data).get("seed")) is not None:
             data["data.seed"] = seed
         plain = {"rounds", "eval_every", "eval_train_every", "eval_personal_epochs"}
         plain |= {"init_digest", *PLUGINS}
         stop = self.stop
         return {
-            **_other_choice(self.data, "partition"),
+            **other_choice(self.data, "partition"),
             **data,
-            **_other_choice(self, "model"),
-            **_unusual(self.model),
-            **_unusual(self.local),
-            **{
-                f"availability.{name}": value for name, value in _unusual(self.availability).items()
-            },
-            **_unusual(self, but=set(Trial.model_fields) - plain),
+            **other_choice(self, "model"),
+            **unusual(self.model),
+            **unusual(self.local),
+            **{f"availability.{name}": value for name, value in unusual(self.availability).items()},
+            **unusual(self, but=set(Trial.model_fields) - plain),
             **({} if stop is None else {"stop": f"{stop.metric}:{stop.patience}"}),
         }
 
     @property
     def _data_label(self) -> str:
         partition = getattr(self.data, "partition", None)
-        settings = _in_brackets(partition) if partition is not None else ""
+        settings = in_brackets(partition) if partition is not None else ""
         return f"{Path(self.data.dataset).stem}{settings}"  # of npz:PATH, the file's name
 
     @property
@@ -429,70 +331,9 @@ def code_of(trial: Trial) -> list[Code]:
     return list({code.digest: code for entry in entries if (code := entry.code)}.values())
 
 
-def label(settings: Hyperparameters) -> str:
-    """A method or a sampler as its name and the settings that are not the default."""
-    return f"{name_of(settings)}{_in_brackets(settings)}"
-
-
-def _in_brackets(settings: Hyperparameters) -> str:
-    shown = [f"{field}={value}" for field, value in _unusual(settings).items()]
-    return f"({','.join(shown)})" if shown else ""
-
-
-def _unusual(settings: Hyperparameters, but: Container[str] = ()) -> dict[str, str]:
-    """The settings that are not the default, without the name of what they are settings of."""
-    values = settings.model_dump(mode="json", exclude_defaults=True)
-    return {
-        field: _short(value)
-        for field, value in values.items()
-        if field != "name" and field not in but
-    }
-
-
-def _other_choice(record: Hyperparameters, field: str) -> dict[str, str]:
-    """The name of what was chosen for a field, if it is not what usually is."""
-    declared = type(record).model_fields.get(field)
-    if declared is None:
-        return {}
-    chosen = name_of(getattr(record, field))
-    usual = name_of(declared.get_default(call_default_factory=True, validated_data={}))
-    return {} if chosen == usual else {field: chosen}
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, list):
-        return "x".join(map(_short, value))
-    if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value):
-        return value[:6]  # a digest
-    if value is None:
-        return "null"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
 def parse_trial(settings: dict[str, Any]) -> Trial:
     """Validate settings; every complaint names the field, the value and what is allowed."""
     try:
         return Trial.model_validate(settings)
     except ValidationError as error:
-        raise ConfigError(explain(error)) from None
-
-
-def explain(error: ValidationError, record: type[BaseModel] = Trial) -> str:
-    """Pydantic's complaints, one line each: field, value, what is allowed."""
-    items = error.errors(include_url=False)
-    lines = [_complaint(item, record) for item in items[:MOST_COMPLAINTS]]
-    if len(items) > MOST_COMPLAINTS:
-        lines.append(f"and {len(items) - MOST_COMPLAINTS:,} more")
-    return "\n".join(lines)
-
-
-def _complaint(item: Any, record: type[BaseModel]) -> str:
-    path = [str(part) for part in item["loc"]]
-    field = ".".join(path) or record.__name__.lower()
-    if item["type"] == UNKNOWN:
-        return f"{field}: {item['msg']}"
-    message = str(item["msg"]).removeprefix("Value error, ")
-    value = item["input"]
-    is_shown = isinstance(value, dict) or ", got `" in message or f"`{value}`" in message
-    shown = "" if is_shown else f", got `{cut(str(value))}`"
-    return f"{cut(field)}: {message[0].lower()}{message[1:]}{shown}"
+        raise ConfigError(explain(error, Trial)) from None

@@ -27,9 +27,10 @@ from pydantic import TypeAdapter, ValidationError, model_validator
 
 from fedcome_ray import metrics
 from fedcome_ray.errors import GridError, UserError
+from fedcome_ray.experiments.complaints import explain
 from fedcome_ray.experiments.overlay import TUNED
 from fedcome_ray.experiments.settings import assign
-from fedcome_ray.experiments.trial import Trial, explain, parse_trial
+from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.hyperparameters import Hyperparameters, name_of
 from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.request import Request

@@ -14,8 +14,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from fedcome_ray.experiments.labels import label
 from fedcome_ray.experiments.settings import flatten
-from fedcome_ray.experiments.trial import Trial, label
+from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.methods import REFERENCES
 
 

@@ -4,7 +4,8 @@ So what tells trials apart comes first, and what most trials of a grid share com
 settings are parameters of the run anyway.
 """
 
-from fedcome_ray.experiments.trial import Trial, label
+from fedcome_ray.experiments.labels import label
+from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.hyperparameters import Hyperparameters, name_of
 from fedcome_ray.tracking.views import COMPARED, CONDITION
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedcome_ray import models
 from fedcome_ray.clients.batches import ClientExamples, blocks, padded_width
 from fedcome_ray.clients.training import Trainer
-from fedcome_ray.experiments.trial import LocalConfig
+from fedcome_ray.experiments.local import LocalConfig
 from fedcome_ray.methods import parts
 from fedcome_ray.methods.method import Affine, AnyMethod, Method, Nothing, OnlyParams, affine
 from fedcome_ray.numerics.randomness import Stream, client_keys, dropout_mask, fold, random_bits

@@ -10,9 +10,9 @@ import pytest
 from fedcome_ray.errors import ConfigError, GridError
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.grid import Grid, expand, load, sweep
+from fedcome_ray.experiments.labels import label
 from fedcome_ray.experiments.overlay import Overlay, Rule
 from fedcome_ray.experiments.settings import assign, flatten, parse_axes, parse_overrides
-from fedcome_ray.experiments.trial import label
 from fedcome_ray.hyperparameters import name_of
 
 

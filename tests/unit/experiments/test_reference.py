@@ -7,8 +7,9 @@ import pytest
 
 from fedcome_ray import settings
 from fedcome_ray.experiments.choices import CHOICES, description
+from fedcome_ray.experiments.local import LocalConfig
 from fedcome_ray.experiments.reference import about
-from fedcome_ray.experiments.trial import LocalConfig, Trial
+from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.hyperparameters import Hyperparameters, words
 from tests.end_to_end.commands import run
 

@@ -4,12 +4,11 @@ import subprocess
 import sys
 from typing import Any, Literal
 
-import numpy as np
 import pytest
 from pydantic import PositiveFloat, ValidationError
 
 from fedcome_ray.errors import ConfigError
-from fedcome_ray.experiments.trial import LocalConfig, Trial, names_among, parse_trial
+from fedcome_ray.experiments.trial import Trial, names_among, parse_trial
 from fedcome_ray.hyperparameters import Hyperparameters
 
 SETTINGS: dict[str, Any] = {
@@ -105,29 +104,6 @@ class TestCohort:
     def test_a_share_and_a_size_together_are_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"not both \(got 0.5 and 5\)"):
             parse_trial({"participation": 0.5, "cohort_size": 5})
-
-
-class TestLocal:
-    def test_full_means_one_batch_of_all_examples(self) -> None:
-        assert parse_trial({"local": {"batch_size": "full"}}).local.batch_size is None
-
-    @pytest.mark.parametrize(
-        ("settings", "num_steps", "num_seen"),
-        [
-            ({"epochs": 2, "batch_size": 50}, [2, 2, 4], [20, 100, 120]),
-            ({"epochs": 3, "batch_size": "full"}, [3, 3, 3], [30, 150, 180]),
-            ({"steps": 4, "batch_size": 50}, [4, 4, 4], [40, 200, 120]),
-            ({"steps": 4, "batch_size": "full"}, [4, 4, 4], [40, 200, 240]),
-        ],
-    )
-    def test_the_length_is_given_by_epochs_or_by_steps(self, settings, num_steps, num_seen) -> None:
-        local, sizes = LocalConfig(**settings), np.array([10, 50, 60])
-        assert local.num_steps(sizes).tolist() == num_steps
-        assert local.num_seen(sizes).tolist() == num_seen
-
-    def test_the_first_round_is_undecayed(self) -> None:
-        local = LocalConfig(lr=0.1, lr_decay=0.5)
-        assert [local.lr_at(n) for n in range(3)] == [0.1, 0.05, 0.025]
 
 
 class TestName:
