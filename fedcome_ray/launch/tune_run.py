@@ -5,11 +5,15 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any
 
+import ray
 from ray import tune
 from ray.air._internal import usage
+from ray.tune.execution.class_cache import _ActorClassCache
 from rich.console import Console
 
 from fedcome_ray.console.exits import handling
@@ -101,11 +105,25 @@ def _fit(
         ),
     )
     try:
-        # To count who uses its callback for MLflow, Tune would import all of MLflow first.
-        with replaced(usage, "tag_callbacks", lambda _: False):
+        with _quick_to_start(is_private=request.machine.address is None):
             tuner.fit()
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def _quick_to_start(*, is_private: bool) -> Iterator[None]:
+    """Keep Tune from what takes seconds and serves nobody here.
+
+    To count who uses its callback for MLflow, it imports all of MLflow. And it gives actors an
+    environment of variables, which those of a private Ray have anyway, but for which Ray starts
+    other processes than the ones it has started ahead.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(replaced(usage, "tag_callbacks", lambda _: False))
+        if is_private:
+            stack.enter_context(replaced(_ActorClassCache, "get", staticmethod(cache(ray.remote))))
+        yield
 
 
 def placement_group(place: TrialPlace) -> tune.PlacementGroupFactory:
