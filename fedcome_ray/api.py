@@ -20,7 +20,7 @@ from rich.console import Console
 
 from fedcome_ray import datasets, metrics, models
 from fedcome_ray.console.options import Locations, MachineOptions
-from fedcome_ray.console.paths import check_data_dir, check_output, tracking_uri
+from fedcome_ray.console.paths import check_data_dir, find_output, open_output, tracking_uri
 from fedcome_ray.datasets.population import form_of
 from fedcome_ray.errors import UserError
 from fedcome_ray.experiments import grid
@@ -28,11 +28,14 @@ from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial, identified, parse_trial
 from fedcome_ray.models.module import as_module
 from fedcome_ray.plugins import load_plugins
+from fedcome_ray.storage.working_copy import WorkingCopy
 from fedcome_ray.trials.folder import (
+    CHECKPOINT,
     CLIENTS,
     MODEL,
     RESULT,
     SETTINGS,
+    TRIALS,
     TrialResult,
     read_result,
     read_rounds,
@@ -200,9 +203,18 @@ def run_grid(
 
 
 def results(folder: str | Path = "results", *, plugins: Iterable[str | Path] = ()) -> Results:
-    """The finished trials in an output folder; those of plugins need them to be read one by one."""
+    """The finished trials in an output folder, or at an address of object storage.
+
+    Those of plugins need them to be read one by one.
+    """
     load_plugins(_files(plugins))
-    trials = Path(folder).expanduser().absolute() / "trials"
+    output, storage = find_output(folder)
+    trials = output / TRIALS
+    if storage is not None:
+        storage.check(writable=False)
+        output.mkdir(mode=0o700, parents=True, exist_ok=True)
+        copy = WorkingCopy(storage, output)
+        copy.pull(TRIALS, lambda name: not name.endswith(f"/{CHECKPOINT}"))
     if not trials.is_dir():
         raise UserError(f"`{folder}` is no folder of results: it has no folder `trials`")
     return Results(sorted(path.parent for path in trials.glob(f"*/{RESULT}")))
@@ -222,8 +234,8 @@ def _warn(complaint: str | None) -> None:
 def _locations(
     output: str | Path, data_dir: str | Path | None, plugins: tuple[str, ...]
 ) -> Locations:
-    folder = check_output(Path(output))
-    return Locations(folder, tracking_uri(None, folder), _folder(data_dir), plugins)
+    folder, storage = open_output(output)
+    return Locations(folder, tracking_uri(None, folder), _folder(data_dir), plugins, storage)
 
 
 def _folder(data_dir: str | Path | None) -> Path | None:
