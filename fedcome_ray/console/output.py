@@ -86,6 +86,8 @@ def say_where(out: "Console", results: Path, locations: Locations) -> None:
     """Where to look next, ready to be copied."""
     output, uri = locations.output, locations.tracking_uri
     say(out, f"results    {locations.shown(results)}")
+    if locations.storage is not None:
+        say(out, f"copy here  {output}")
     if uri == default_tracking_uri(output):
         shown = shlex.quote(locations.shown(output))
         say(out, f"compare    python -m fedcome_ray.ui --output {shown}")
