@@ -128,9 +128,9 @@ def run(
     """Run a trial, in this process or on shards of a Ray cluster; the numbers are the same.
 
     A trial that needs a plugin is given by its settings, as a mapping: it can be checked only when
-    the plugin is loaded. With `output` the trial is kept in that folder and tracked in MLflow
-    there, is continued if it was interrupted, and is not run again if it is finished. Without,
-    nothing is left on disk.
+    the plugin is loaded. With `output` the trial is kept in that folder, or at that address of
+    object storage, and tracked in MLflow there, is continued if it was interrupted, and is not run
+    again if it is finished. Without, nothing is left on disk.
     """
     from fedcome_ray.launch.single import SingleRequest, run_single
 
@@ -173,7 +173,7 @@ def run_grid(
     see `Results.failures`.
     """
     from fedcome_ray.console.output import noise_to
-    from fedcome_ray.launch.launch import launch
+    from fedcome_ray.launch.launch import fetch, launch
     from fedcome_ray.launch.request import Finished, Request, made_from
 
     files = _files(plugins)
@@ -199,6 +199,8 @@ def run_grid(
         raise KeyboardInterrupt("the same call goes on")
     _warn(outcome.complaint)
     finished = Finished.read(request)
+    for trial in finished.trials:
+        fetch(locations, request.folder(trial))
     return Results([request.folder(trial) for trial in finished.trials], outcome.failures)
 
 

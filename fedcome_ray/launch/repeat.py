@@ -88,12 +88,16 @@ def _pulled(address: str, locations: Locations) -> Path:
     remote = Remote(address.rstrip("/"))
     copy = WorkingCopy(remote, locations.output / "fetched" / remote.address.rpartition("/")[2])
     try:
-        found = copy.pull(is_wanted=lambda name: name in {SETTINGS, RESULT} or PLUGINS in name)
+        found = copy.pull(is_wanted=_is_needed)
     except AwayError as error:
         raise UserError(f"--from: cannot read {error}") from None
     if SETTINGS not in found:
         raise UserError(f"--from: `{address}` is not the folder of a trial: no {SETTINGS}")
     return copy.folder
+
+
+def _is_needed(name: str) -> bool:
+    return name in {SETTINGS, RESULT} or name.startswith(f"{PLUGINS}/")
 
 
 def _load_kept(settings: Settings, folder: Path) -> tuple[str, ...]:

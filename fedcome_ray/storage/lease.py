@@ -31,6 +31,7 @@ OWNER = ".owner"  # the file in a working copy that says whose leases are its ow
 RENEWAL_SECONDS = 10.0
 LEASE_SECONDS = 60.0
 """A lease that was not renewed for so long is nobody's."""
+GOES_ON = "what was sent there before is safe; the same command goes on"
 Content = dict[str, Any]
 
 
@@ -74,9 +75,13 @@ def held(remote: Remote, folder: Path, say: Callable[[str], object]) -> Iterator
     except KeyboardInterrupt:
         if keeper.trouble is None:
             raise
+    except AwayError as error:
+        error.add_note(GOES_ON)
+        raise
     finally:
         keeper.stop()
     if keeper.trouble is not None:
+        keeper.trouble.add_note(GOES_ON)
         raise keeper.trouble
 
 

@@ -37,25 +37,33 @@ SET = [
     *("--set", "method.name=scaffold"),
     *("--set", "participation=0.5"),
 ]
-# A trial on its own that keeps what it has after each of its slow rounds, as a long trial would.
+# A trial on its own that keeps what it has after each round, and waits before the fifth for a file.
 HURRIED = """
-import sys, time
-from fedcome_ray import run
-from fedcome_ray.storage import lease
+import importlib, sys, time
+from pathlib import Path
+from fedcome_ray.storage import lease, remote
 from fedcome_ray.trials import run as trials
 
-lease.RENEWAL_SECONDS, lease.LEASE_SECONDS = 0.5, 4.0
+gate, lease_seconds, *arguments = sys.argv[1:]
+lease.RENEWAL_SECONDS, lease.LEASE_SECONDS = 0.5, float(lease_seconds)
 trials.CHECKPOINT_SECONDS, trials.CHECKPOINT_SHARE = 0.0, 1e9
-pause, *arguments = sys.argv[1:]
+remote.PATIENCE_SECONDS = 1.0
 run_round = trials.run_round
-trials.run_round = lambda *args, **kwargs: (time.sleep(float(pause)), run_round(*args, **kwargs))[1]
-sys.exit(run.main(arguments))
+
+def wait_and_run(server, *args, **kwargs):
+    while server.state.round_index == 4 and not Path(gate).exists():
+        time.sleep(0.05)
+    return run_round(server, *args, **kwargs)
+
+trials.run_round = wait_and_run
+sys.exit(importlib.import_module("fedcome_ray.run").main(arguments))
 """
 
 
-def start(machine: Path, pause: float, *arguments: str) -> subprocess.Popen[str]:
+def start(machine: Path, gate: Path, address: str, lease: float = 3.0) -> subprocess.Popen[str]:
+    script = [sys.executable, "-c", HURRIED, str(gate), str(lease)]
     return subprocess.Popen(
-        [sys.executable, "-c", HURRIED, str(pause), *SET, "--set", "rounds=8", *arguments],
+        [*script, *SET, "--set", "rounds=8", "--output", address],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -68,9 +76,13 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, said
 
 
-def wait_for(remote: Remote, ending: str, process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 240
-    while not any(name.endswith(ending) for name in remote.marks("trials")):
+def wait_for_rounds(address: str, process: subprocess.Popen[str]) -> None:
+    """Until the storage has the rounds before the gate."""
+    remote, end = Remote(address), time.monotonic() + 240
+    while True:
+        history = [name for name in remote.marks("trials") if name.endswith("rounds.jsonl")]
+        if history and (remote.read(history[0]) or b"").count(b"\n") == 5:
+            return
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < end
         time.sleep(0.1)
@@ -104,9 +116,10 @@ def test_a_grid_equals_the_local_one_and_is_known_elsewhere(
     assert again.returncode == 0, again.stderr
     assert "2 of 2 trials" in again.stdout
     assert "starting Ray" not in again.stderr
-    report = run("fedcome_ray.report", "--grid", "sweep", "--output", address, "--no-log")
+    only = ("--grid", "sweep", "--format", "md", "--no-log")
+    report = run("fedcome_ray.report", *only, "--output", address)
     assert report.returncode == 0, report.stderr
-    assert "report.html" in Remote(address).marks("analysis").keys().__str__()
+    assert "analysis/sweep.md" in Remote(address).marks("analysis")
     repeat = f"{address}/trials/{told['trials'][0]['folder'].rpartition('/')[2]}"
     shown = run("fedcome_ray.run", "--from", repeat, "--output", str(tmp_path / "again"), "--show")
     assert "scaffold" in shown.stdout, shown.stderr
@@ -117,60 +130,53 @@ def test_a_grid_equals_the_local_one_and_is_known_elsewhere(
     assert not any(SECRET.encode() in path.read_bytes() for path in files)
 
 
+def params_in(address: str) -> torch.Tensor:
+    found = results(address)
+    (key,) = found
+    return found[key].params
+
+
 def test_another_machine_goes_on_with_a_killed_trial(
     s3: Server, tmp_path: Path, expected: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = f"s3://bucket/{tmp_path.name}"
-    where = ("--output", address)
-    killed = start(tmp_path / "here", 0.5, *where)
-    wait_for(Remote(address), "checkpoint.safetensors", killed)
-    second = start(tmp_path / "there", 0.0, *where)
-    code, said = finish(second)
+    address, gate = f"s3://bucket/{tmp_path.name}", tmp_path / "gate"
+    killed = start(tmp_path / "here", gate, address)
+    wait_for_rounds(address, killed)
+    code, said = finish(start(tmp_path / "there", gate, address, lease=240.0))
     assert code == 1
     assert f"another launch is at work in {address}: process {killed.pid} on " in said
-    assert killed.poll() is None, killed.communicate()
     killed.send_signal(signal.SIGKILL)
     killed.communicate()
-    code, said = finish(start(tmp_path / "there", 0.0, *where))
+    gate.touch()
+    code, said = finish(start(tmp_path / "there", gate, address))
     assert code == 0, said
-    assert "goes on at round" in said
+    assert "goes on at round 5 of 8" in said
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "third"))
-    found = results(address)
-    (key,) = found
-    assert torch.equal(found[key].params, expected)
+    assert torch.equal(params_in(address), expected)
 
 
-def test_a_server_that_stays_away_ends_a_trial_that_can_go_on(
+def test_a_trial_goes_on_after_a_server_that_stayed_away(
     s3: Server, tmp_path: Path, expected: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = f"s3://bucket/{tmp_path.name}"
-    monkeypatch.setattr(sys.modules[__name__], "HURRIED", f"{IMPATIENT}{HURRIED}")
-    where = ("--output", address)
-    process = start(tmp_path / "here", 0.3, *where)
-    wait_for(Remote(address), "checkpoint.safetensors", process)
+    address, gate = f"s3://bucket/{tmp_path.name}", tmp_path / "gate"
+    process = start(tmp_path / "here", gate, address)
+    wait_for_rounds(address, process)
     with s3.away():
+        gate.touch()
         code, said = finish(process)
     assert code == 1
-    assert "trials go on, and it is tried again" in said
     assert f"failed: `{address}" in said
-    code, said = finish(start(tmp_path / "here", 0.0, *where))
+    assert "the same command goes on" in said
+    code, said = finish(start(tmp_path / "here", gate, address))
     assert code == 0, said
+    assert "sign of life" not in said  # it is the copy of the one that failed
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "third"))
-    found = results(address)
-    assert torch.equal(found[next(iter(found))].params, expected)
+    assert torch.equal(params_in(address), expected)
 
 
-IMPATIENT = """
-from fedcome_ray.storage import remote
-remote.PATIENCE_SECONDS = 1.0
-"""
-
-
-@pytest.mark.parametrize("module", ["tune", "run"])
-def test_what_cannot_be_used_is_refused_in_a_line(s3: Server, tmp_path: Path, module: str) -> None:
-    grid = ["--axis", "seed=0,1"] if module == "tune" else []
-    where = ("--output", "s3://nobodys/prefix")
-    done = run(f"fedcome_ray.{module}", *grid, *where, XDG_CACHE_HOME=str(tmp_path))
+def test_what_cannot_be_used_is_refused_in_a_line(s3: Server, tmp_path: Path) -> None:
+    what = ("--axis", "seed=0,1", "--output", "s3://nobodys/prefix")
+    done = run("fedcome_ray.tune", *what, XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 2
     error = done.stderr.splitlines()[-1]
     assert error == (
