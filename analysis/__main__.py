@@ -5,9 +5,9 @@ In a checkout, `python -m analysis` is the same.
 
 import argparse
 import sys
-from pathlib import Path
 
 from fedcome_ray.console import arguments, exits, paths
+from fedcome_ray.storage.working_copy import WorkingCopy
 
 FORMATS = ("md", "csv", "tex", "html")
 EXAMPLES = """\
@@ -38,12 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--grid", required=True, metavar="NAME", help="a grid in the store, or `all`"
     )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("results"),
-        help="folder of results (default: results); what is drawn goes to its folder `analysis`",
-    )
+    arguments.add_output_argument(parser, "; what is drawn goes to its folder `analysis`")
     parser.add_argument(
         "--tracking-uri",
         metavar="URI",
@@ -86,7 +81,7 @@ def _formats(text: str) -> tuple[str, ...]:
 def _main(args: argparse.Namespace) -> int:
     from . import publish, results  # pandas and MLflow take seconds to import
 
-    results_folder = args.output.expanduser().absolute()
+    results_folder, storage = paths.find_output(args.output)
     uri = paths.tracking_uri(args.tracking_uri, results_folder)
     client = results.connect(uri)
     stored = results.stored_grids(client)
@@ -96,6 +91,8 @@ def _main(args: argparse.Namespace) -> int:
     request = publish.Request(uri, *what, references=stored.get("references"))
     for line in publish.publish(client, request, log=not args.no_log):
         print(line)
+    if storage is not None:
+        WorkingCopy(storage, results_folder).push("analysis")
     return exits.OK
 
 

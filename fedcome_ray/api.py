@@ -20,7 +20,7 @@ from rich.console import Console
 
 from fedcome_ray import datasets, metrics, models
 from fedcome_ray.console.options import Locations, MachineOptions
-from fedcome_ray.console.paths import check_data_dir, check_output, tracking_uri
+from fedcome_ray.console.paths import check_data_dir, find_output, open_output, tracking_uri
 from fedcome_ray.datasets.population import form_of
 from fedcome_ray.errors import UserError
 from fedcome_ray.experiments import grid
@@ -28,11 +28,14 @@ from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial, identified, parse_trial
 from fedcome_ray.models.module import as_module
 from fedcome_ray.plugins import load_plugins
+from fedcome_ray.storage.working_copy import WorkingCopy
 from fedcome_ray.trials.folder import (
+    CHECKPOINT,
     CLIENTS,
     MODEL,
     RESULT,
     SETTINGS,
+    TRIALS,
     TrialResult,
     read_result,
     read_rounds,
@@ -125,9 +128,9 @@ def run(
     """Run a trial, in this process or on shards of a Ray cluster; the numbers are the same.
 
     A trial that needs a plugin is given by its settings, as a mapping: it can be checked only when
-    the plugin is loaded. With `output` the trial is kept in that folder and tracked in MLflow
-    there, is continued if it was interrupted, and is not run again if it is finished. Without,
-    nothing is left on disk.
+    the plugin is loaded. With `output` the trial is kept in that folder, or at that address of
+    object storage, and tracked in MLflow there, is continued if it was interrupted, and is not run
+    again if it is finished. Without, nothing is left on disk.
     """
     from fedcome_ray.launch.single import SingleRequest, run_single
 
@@ -170,7 +173,7 @@ def run_grid(
     see `Results.failures`.
     """
     from fedcome_ray.console.output import noise_to
-    from fedcome_ray.launch.launch import launch
+    from fedcome_ray.launch.launch import fetch, launch
     from fedcome_ray.launch.request import Finished, Request, made_from
 
     files = _files(plugins)
@@ -196,13 +199,24 @@ def run_grid(
         raise KeyboardInterrupt("the same call goes on")
     _warn(outcome.complaint)
     finished = Finished.read(request)
+    for trial in finished.trials:
+        fetch(locations, request.folder(trial))
     return Results([request.folder(trial) for trial in finished.trials], outcome.failures)
 
 
 def results(folder: str | Path = "results", *, plugins: Iterable[str | Path] = ()) -> Results:
-    """The finished trials in an output folder; those of plugins need them to be read one by one."""
+    """The finished trials in an output folder, or at an address of object storage.
+
+    Those of plugins need them to be read one by one.
+    """
     load_plugins(_files(plugins))
-    trials = Path(folder).expanduser().absolute() / "trials"
+    output, storage = find_output(folder)
+    trials = output / TRIALS
+    if storage is not None:
+        storage.check(writable=False)
+        output.mkdir(mode=0o700, parents=True, exist_ok=True)
+        copy = WorkingCopy(storage, output)
+        copy.pull(TRIALS, lambda name: not name.endswith(f"/{CHECKPOINT}"))
     if not trials.is_dir():
         raise UserError(f"`{folder}` is no folder of results: it has no folder `trials`")
     return Results(sorted(path.parent for path in trials.glob(f"*/{RESULT}")))
@@ -222,8 +236,8 @@ def _warn(complaint: str | None) -> None:
 def _locations(
     output: str | Path, data_dir: str | Path | None, plugins: tuple[str, ...]
 ) -> Locations:
-    folder = check_output(Path(output))
-    return Locations(folder, tracking_uri(None, folder), _folder(data_dir), plugins)
+    folder, storage = open_output(output)
+    return Locations(folder, tracking_uri(None, folder), _folder(data_dir), plugins, storage)
 
 
 def _folder(data_dir: str | Path | None) -> Path | None:

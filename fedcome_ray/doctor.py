@@ -3,9 +3,10 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from fedcome_ray.health.examination import Examination
     from fedcome_ray.health.verdicts import Verdict
+    from fedcome_ray.storage.remote import Remote
 
 EXAMPLES = """\
 examples:
@@ -53,13 +55,13 @@ def _main(args: argparse.Namespace) -> int:
 
     from fedcome_ray.health.verdicts import verdicts
 
-    output = paths.absolute(args.output, "--output")
+    output, storage = paths.find_output(args.output)
     data_dir = paths.check_data_dir(args.data_dir)
     uri = paths.tracking_uri(args.tracking_uri, output)
     out = Console(file=sys.stdout, soft_wrap=True)
     with ThreadPoolExecutor() as pool, _waiting(Console(stderr=True)):
         opening = pool.submit(tracking_verdict, uri)
-        nodes = examine_nodes(args.address, output)
+        nodes = examine_nodes(args.address, output, storage)
         lines = [*verdicts(nodes), datasets_verdict(data_dir), opening.result()]
     if args.json:
         found = {"nodes": nodes, "verdicts": [line._asdict() for line in lines]}
@@ -75,24 +77,39 @@ def _waiting(console: "Console") -> Iterator[None]:
         yield
 
 
-def examine_nodes(address: str | None, output: Path) -> "list[Examination]":
+def examine_nodes(
+    address: str | None, output: Path, storage: "Remote | None"
+) -> "list[Examination]":
     from fedcome_ray.health.examination import examine
 
     if address is None:
-        return [examine(str(output))]
+        nodes = [examine(str(output))]
+        if storage is not None:
+            _note_problem(nodes, storage.check)
+        return nodes
     from rich.console import Console
 
     from fedcome_ray.runtime.connection import check_address, connected, on_every_node
-    from fedcome_ray.runtime.feasibility import check_storage
+    from fedcome_ray.runtime.feasibility import check_folder, check_storage
 
     check_address(address)
     with connected(address, Console(stderr=True)):
         nodes = on_every_node(examine, str(output))
-        try:
-            check_storage(next(some for some in (output, *output.parents) if some.is_dir()))
-        except UserError as error:
-            nodes[0]["output_problem"] = str(error)
+        if storage is not None:
+            _note_problem(nodes, storage.check)
+            _note_problem(nodes, partial(check_storage, storage))
+        else:
+            there = next(some for some in (output, *output.parents) if some.is_dir())
+            _note_problem(nodes, partial(check_folder, there))
         return nodes
+
+
+def _note_problem(nodes: "list[Examination]", check: Callable[[], None]) -> None:
+    """Say with the first node what is wrong with the output of all."""
+    try:
+        check()
+    except UserError as error:
+        nodes[0]["output_problem"] = str(error)
 
 
 def datasets_verdict(data_dir: Path | None) -> "Verdict":

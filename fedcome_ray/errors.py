@@ -10,6 +10,7 @@ FedcomeError
 ├── PluginError        the code of a user's method failed; the text says where
 ├── ShardError         a shard died or did not answer
 └── StorageError       a file of a trial could not be written: a full disk, a folder that is gone
+    └── AwayError      object storage does not answer, or not as it should
 
 A `UserError` is shown as its text and exit code 2, without a traceback.
 """
@@ -56,6 +57,10 @@ class ShardError(FedcomeError):
 
 class StorageError(FedcomeError):
     """A file of a trial could not be written."""
+
+
+class AwayError(StorageError):
+    """Object storage does not answer, or not as it should."""
 
 
 def cut(text: str, longest: int = 200) -> str:

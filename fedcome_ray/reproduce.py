@@ -145,7 +145,8 @@ def write_report(request: "Request", talk: Talk) -> int:
 
     talk.results().rule("report")
     locations = request.locations
-    where = ["--output", str(locations.output), "--tracking-uri", locations.tracking_uri]
+    output = locations.shown(locations.output)
+    where = ["--output", output, "--tracking-uri", locations.tracking_uri]
     wanted = ["--grid", "all", *where]
     return report.main(wanted)
 

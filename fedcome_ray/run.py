@@ -39,7 +39,8 @@ def _parser() -> argparse.ArgumentParser:
         "--from",
         dest="origin",
         metavar="FOLDER|RUN",
-        help="repeat a trial: of this folder, or of this run in MLflow, given by its id",
+        help="repeat a trial: of this folder, which may be s3://, or of this run in MLflow, given "
+        "by its id",
     )
     parser.add_argument(
         "--show",

@@ -20,6 +20,7 @@ examples:
   python -m fedcome_ray.tune --grid search --search asha --samples 27 --seeds 0,1,2 --best best.yaml
   python -m fedcome_ray.tune --grid heterogeneity --overlay best.yaml
   python -m fedcome_ray.tune --grid my_grid.yaml --profile paper --address 10.0.0.1:6379
+  python -m fedcome_ray.tune --grid scaling --address 10.0.0.1:6379 --output s3://bucket/prefix
 
 The same command skips finished trials and continues unfinished ones.
 exit codes: 0 all trials finished, 1 some failed or were interrupted, 2 the request was wrong,

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedcome_ray.console import arguments
 from fedcome_ray.console.exits import OK, guarded
-from fedcome_ray.console.paths import absolute
+from fedcome_ray.console.paths import find_output
 from fedcome_ray.errors import FedcomeError, UserError
 from fedcome_ray.tracking.views import SEEDS, saved_view_tags, view_url
 
@@ -31,7 +31,7 @@ Stop it with Ctrl-C. Only this machine can reach it.
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    return guarded(lambda: _main(absolute(args.output, "--output"), args.port))
+    return guarded(lambda: _main(find_output(args.output).folder, args.port))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -40,9 +40,7 @@ def _parser() -> argparse.ArgumentParser:
         "Start MLflow's pages for a folder of results, with views made for its grids.",
         EXAMPLES,
     )
-    parser.add_argument(
-        "--output", type=Path, default=Path("results"), help="folder of results (default: results)"
-    )
+    arguments.add_output_argument(parser)
     parser.add_argument("--port", type=arguments.positive_int, default=5000, help="default: 5000")
     return parser
 

@@ -4,6 +4,7 @@ import pytest
 from rich.console import Console
 
 from fedcome_ray.numerics.device import prepare_process
+from tests.s3 import Server, serving
 
 prepare_process()  # as every process of ours: the promise of equal bits is made for one thread
 
@@ -15,3 +16,10 @@ def cluster() -> Iterator[dict[str, float]]:
 
     with connected(None, Console(stderr=True)) as resources:
         yield resources
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """An S3 server with the bucket `bucket`."""
+    with serving(tmp_path_factory.mktemp("s3"), "bucket") as server:
+        yield server

@@ -5,7 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedcome_ray.console.options import Locations, MachineOptions
-from fedcome_ray.console.paths import check_data_dir, check_output, tracking_uri
+from fedcome_ray.console.paths import check_data_dir, open_output, tracking_uri
 
 
 def command(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
@@ -62,16 +62,23 @@ def add_start_argument(parser: argparse.ArgumentParser) -> None:
 
 def add_location_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments that say where data comes from and where results go."""
-    parser.add_argument(
-        "--output", type=Path, default=Path("results"), help="folder of results (default: results)"
-    )
+    add_output_argument(parser)
     parser.add_argument(
         "--data-dir", type=Path, help="folder of datasets (default: the cache folder of the user)"
     )
     parser.add_argument(
         "--tracking-uri",
         metavar="URI",
-        help="MLflow store (default: an SQLite file in the output folder)",
+        help="MLflow store (default: an SQLite file in the output folder; of s3://, in its copy on "
+        "this machine)",
+    )
+
+
+def add_output_argument(parser: argparse.ArgumentParser, more: str = "") -> None:
+    parser.add_argument(
+        "--output",
+        default="results",
+        help=f"folder of results, or s3://BUCKET/PREFIX (default: results){more}",
     )
 
 
@@ -202,10 +209,11 @@ def machine_options(args: argparse.Namespace) -> MachineOptions:
 
 def locations(args: argparse.Namespace) -> Locations:
     """The folders of `add_common_arguments`, checked."""
-    data_dir, output = check_data_dir(args.data_dir), check_output(args.output)
+    data_dir, output = check_data_dir(args.data_dir), open_output(args.output)
     return Locations(
-        output=output,
-        tracking_uri=tracking_uri(args.tracking_uri, output),
+        output=output.folder,
+        storage=output.storage,
+        tracking_uri=tracking_uri(args.tracking_uri, output.folder),
         data_dir=data_dir,
         plugins=tuple(str(Path(file).absolute()) for file in args.plugin),
     )

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from fedcome_ray.errors import UserError
+from fedcome_ray.storage.remote import Remote
+from fedcome_ray.storage.working_copy import WorkingCopy
 
 
 @dataclass(frozen=True)
@@ -67,3 +69,16 @@ class Locations:
     tracking_uri: str  # of MLflow
     data_dir: Path | None = None
     plugins: tuple[str, ...] = ()
+    storage: Remote | None = None
+    """Where results are kept, if not in a folder; `output` is its working copy then."""
+
+    @property
+    def working_copy(self) -> WorkingCopy | None:
+        return None if self.storage is None else WorkingCopy(self.storage, self.output)
+
+    def shown(self, path: Path) -> str:
+        """How people are told of a file or folder in the output."""
+        if self.storage is None or not path.is_relative_to(self.output):
+            return str(path)
+        name = path.relative_to(self.output).as_posix()
+        return self.storage.address if name == "." else self.storage.at(name).address

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from fedcome_ray.console.options import Locations
 from fedcome_ray.console.paths import default_tracking_uri
 
 if TYPE_CHECKING:
@@ -81,11 +82,15 @@ def tell(out: "Console", text: str, style: str | None = None) -> None:
     out.print(text, style=style, markup=False, highlight=False)
 
 
-def say_where(out: "Console", results: Path, output: Path, uri: str) -> None:
+def say_where(out: "Console", results: Path, locations: Locations) -> None:
     """Where to look next, ready to be copied."""
-    say(out, f"results    {results}")
+    output, uri = locations.output, locations.tracking_uri
+    say(out, f"results    {locations.shown(results)}")
+    if locations.storage is not None:
+        say(out, f"copy here  {output}")
     if uri == default_tracking_uri(output):
-        say(out, f"compare    python -m fedcome_ray.ui --output {shlex.quote(str(output))}")
+        shown = shlex.quote(locations.shown(output))
+        say(out, f"compare    python -m fedcome_ray.ui --output {shown}")
     else:
         say(out, f"compare    mlflow ui --backend-store-uri {shlex.quote(uri)}")
 

@@ -1,10 +1,15 @@
 """Folders and addresses that a user gives, checked before anything long starts."""
 
+import hashlib
 import re
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
+
+from platformdirs import user_cache_path
 
 from fedcome_ray.errors import UserError
+from fedcome_ray.storage.remote import Remote, is_address
 
 
 def absolute(path: Path, option: str) -> Path:
@@ -25,6 +30,33 @@ def check_output(folder: Path) -> Path:
     except OSError as error:
         raise UserError(f"--output: cannot write to `{folder}`: {error.strerror}") from None
     return folder
+
+
+class Output(NamedTuple):
+    """A folder of results; of a storage, its working copy on this machine."""
+
+    folder: Path
+    storage: Remote | None
+
+
+def find_output(given: str | Path) -> Output:
+    """The output that is asked for, which need not be there."""
+    if isinstance(given, Path) or not is_address(given):
+        return Output(absolute(Path(given), "--output"), None)
+    address = given.rstrip("/")
+    # Readable, and one for each address.
+    digest = hashlib.sha256(address.encode()).hexdigest()[:8]
+    name = f"{re.sub(r'[^A-Za-z0-9.]+', '-', address)[:100]}-{digest}"
+    return Output(user_cache_path("fedcome_ray") / "outputs" / name, Remote(address))
+
+
+def open_output(given: str | Path) -> Output:
+    """The output that is asked for, ready to be written to."""
+    output = find_output(given)
+    check_output(output.folder)
+    if output.storage is not None:
+        output.storage.check()
+    return output
 
 
 def check_data_dir(folder: Path | None) -> Path | None:

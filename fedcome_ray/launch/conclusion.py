@@ -63,7 +63,8 @@ def conclude(finished: Finished, outcome: Outcome, out: Console) -> None:
         out.print(timing_table(outcome))
     for trial in request.trials:
         if trial.key in outcome.failures:
-            why, log = outcome.failures[trial.key], request.folder(trial) / LOG
+            why = outcome.failures[trial.key]
+            log = request.locations.shown(request.folder(trial) / LOG)
             say(out, f"failed {names[trial.key]}: {why}\n  {log}", "red")
     if outcome.complaint is not None:
         tell(out, outcome.complaint, "yellow")
@@ -75,7 +76,7 @@ def conclude(finished: Finished, outcome: Outcome, out: Console) -> None:
         say(out, f"{len(missing)} trials are not finished; the same command goes on")
         say(out, f"log        {request.log}")
     locations = request.locations
-    say_where(out, locations.output, locations.output, locations.tracking_uri)
+    say_where(out, locations.output, locations)
     for trial in finished.trials[:1]:  # an example
         result = finished.results[trial.key]
         again = repeat.command(request.folder(trial), result, locations, from_file=False)

@@ -78,7 +78,7 @@ def _of_request(request: Request, trials: list[Document]) -> Document:
         "grid": request.grid_name,
         "profile": request.profile,
         "launch": request.name,
-        "output": str(request.locations.output),
+        "output": request.locations.shown(request.locations.output),
         "tracking_uri": request.locations.tracking_uri,
         "counts": {state: states.count(state) for state in dict.fromkeys(states)},
         "trials": trials,

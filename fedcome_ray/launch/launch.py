@@ -1,11 +1,15 @@
 """A launch: the pending trials of a request, run, tracked and summed up."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 
 from fedcome_ray import datasets
+from fedcome_ray.console.options import Locations
 from fedcome_ray.console.output import doing, say
 from fedcome_ray.datasets.population import Population, describe
 from fedcome_ray.launch import compiling
@@ -13,9 +17,10 @@ from fedcome_ray.launch.conclusion import launch_record
 from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.request import Finished, Request
 from fedcome_ray.launch.work import words_of
+from fedcome_ray.storage.lease import Lease, held
 from fedcome_ray.tracking.store import check_uri
 from fedcome_ray.tracking.tracker import Tracker
-from fedcome_ray.trials.folder import exclusive
+from fedcome_ray.trials.folder import CHECKPOINT, TRIALS, exclusive
 from fedcome_ray.trials.memory import check_memory
 from fedcome_ray.trials.origin import command_line
 from fedcome_ray.trials.run import check_fits
@@ -28,7 +33,7 @@ def launch(request: Request, console: Console) -> Outcome:
     check_uri(locations.tracking_uri)
     populations = load_populations(request, console)
     # One launch at a time: its driver is the only writer of the default store, which is SQLite.
-    with exclusive(locations.output, patience=0):
+    with exclusive(locations.output, patience=0), writing_to(locations, console) as lease:
         before = Finished.read(request)
         tags = {
             "grid": request.grid_name,
@@ -38,16 +43,37 @@ def launch(request: Request, console: Console) -> Outcome:
         }
         artifacts = locations.output / "artifacts"
         with Tracker(
-            locations.tracking_uri, request.grid_name, artifacts, tags, partial(doing, console)
+            locations.tracking_uri,
+            request.grid_name,
+            artifacts,
+            tags,
+            partial(doing, console),
+            fetch=partial(fetch, locations),
         ) as tracker:
             for trial in before.trials:
                 tracker.mirror(trial, request.folder(trial))
-            outcome = _run(request, before, populations, tracker, console)
+            outcome = _run(request, before, populations, tracker, console, lease)
             tracker.check_open()
             after = Finished.read(request) if outcome.pending else before
             tracker.launch_ended(*launch_record(after, outcome))
     outcome.complaint = tracker.complaint
     return outcome
+
+
+@contextmanager
+def writing_to(locations: Locations, console: Console) -> Iterator[Lease | None]:
+    """Be the only launch that writes to the storage, if results are kept in one."""
+    if locations.storage is None:
+        yield None
+        return
+    with held(locations.storage, locations.output, partial(say, console)) as lease:
+        yield lease
+
+
+def fetch(locations: Locations, folder: Path) -> None:
+    """Bring a trial's folder from the storage, but for the checkpoint, which only trials need."""
+    if (copy := locations.working_copy) is not None:
+        copy.pull(f"{TRIALS}/{folder.name}", lambda name: not name.endswith(f"/{CHECKPOINT}"))
 
 
 def check_cluster(address: str | None) -> None:
@@ -81,6 +107,7 @@ def _run(
     populations: dict[str, Population],
     tracker: Tracker,
     console: Console,
+    lease: Lease | None,
 ) -> Outcome:
     if not before.pending:
         return Outcome()
@@ -97,4 +124,4 @@ def _run(
             say(console, words_of(before))
             if compiling.is_due(before.pending):
                 doing(console, "compiling, once")
-            return run_trials(request, before.pending, populations, tracker, console)
+            return run_trials(request, before.pending, populations, tracker, console, lease)

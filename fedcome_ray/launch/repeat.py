@@ -13,13 +13,15 @@ from typing import Any
 
 from fedcome_ray.console.options import Locations
 from fedcome_ray.console.paths import absolute
-from fedcome_ray.errors import UserError
+from fedcome_ray.errors import AwayError, UserError
 from fedcome_ray.experiments.choices import CHOICES
 from fedcome_ray.experiments.settings import Settings
 from fedcome_ray.experiments.trial import PLUGINS as FIELDS
 from fedcome_ray.plugins import load_plugins
 from fedcome_ray.registry import Registry
-from fedcome_ray.trials.folder import SETTINGS, TrialResult, verified
+from fedcome_ray.storage.remote import Remote, is_address
+from fedcome_ray.storage.working_copy import WorkingCopy
+from fedcome_ray.trials.folder import RESULT, SETTINGS, TrialResult, verified
 from fedcome_ray.trials.origin import PLUGINS, kept_plugins
 
 RUN_ID = re.compile(r"[0-9a-f]{32}")
@@ -52,7 +54,7 @@ def with_plugins(locations: Locations, kept: Kept) -> Locations:
 
 def command(folder: Path, result: TrialResult, locations: Locations, *, from_file: bool) -> str:
     """How to repeat a finished trial, for another folder: here it would only be shown."""
-    words = ["--from", str(folder), "--output", "again"]
+    words = ["--from", locations.shown(folder), "--output", "again"]
     if any(one.get("portable") == "true" for one in result.computed_with):
         words.append("--portable")
     if locations.data_dir is not None:
@@ -62,6 +64,8 @@ def command(folder: Path, result: TrialResult, locations: Locations, *, from_fil
 
 
 def _folder_of(reference: str, locations: Locations) -> Path:
+    if is_address(reference):
+        return _pulled(reference, locations)
     path = absolute(Path(reference), "--from")
     if path.is_dir():
         return path
@@ -77,6 +81,23 @@ def _folder_of(reference: str, locations: Locations) -> Path:
     fetched = locations.output / "fetched" / reference
     fetch_trial(locations.tracking_uri, reference, fetched)
     return fetched
+
+
+def _pulled(address: str, locations: Locations) -> Path:
+    """The folder of a trial in a storage, brought here."""
+    remote = Remote(address.rstrip("/"))
+    copy = WorkingCopy(remote, locations.output / "fetched" / remote.address.rpartition("/")[2])
+    try:
+        found = copy.pull(is_wanted=_is_needed)
+    except AwayError as error:
+        raise UserError(f"--from: cannot read {error}") from None
+    if SETTINGS not in found:
+        raise UserError(f"--from: `{address}` is not the folder of a trial: no {SETTINGS}")
+    return copy.folder
+
+
+def _is_needed(name: str) -> bool:
+    return name in {SETTINGS, RESULT} or name.startswith(f"{PLUGINS}/")
 
 
 def _load_kept(settings: Settings, folder: Path) -> tuple[str, ...]:

@@ -10,10 +10,20 @@ from pathlib import Path
 import torch
 
 from fedcome_ray.console.options import Locations, MachineOptions
+from fedcome_ray.errors import FedcomeError
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.trials import checkpoint
-from fedcome_ray.trials.folder import CHECKPOINT, ROUNDS_DONE, TrialResult, read_own_result
+from fedcome_ray.trials.folder import (
+    CHECKPOINT,
+    RESULT,
+    ROUNDS,
+    ROUNDS_DONE,
+    TRIALS,
+    TrialResult,
+    read_own_result,
+    read_rounds,
+)
 
 
 @dataclass(frozen=True)
@@ -57,10 +67,22 @@ class Request:
 
     @property
     def trials_folder(self) -> Path:
-        return self.locations.output / "trials"
+        return self.locations.output / TRIALS
 
     def folder(self, trial: Trial) -> Path:
         return self.trials_folder / trial.folder_name
+
+    def refresh(self) -> None:
+        """Bring what a storage has of the trials, as far as `Finished` looks at it."""
+        if (copy := self.locations.working_copy) is not None:
+            folders = [f"{TRIALS}/{trial.folder_name}" for trial in self.trials]
+            wanted = {f"{folder}/{name}" for folder in folders for name in (RESULT, ROUNDS)}
+            copy.pull(TRIALS, wanted.__contains__)
+
+    def rounds_begun(self, trial: Trial) -> int:
+        """The rounds done of a trial that has a checkpoint, 0 of any other."""
+        folder = self.folder(trial)
+        return rounds_begun(folder) if self.locations.storage is None else rounds_kept(folder)
 
 
 def made_from(
@@ -87,6 +109,7 @@ class Finished:
 
     @staticmethod
     def read(request: Request) -> "Finished":
+        request.refresh()
         found = {trial.key: read_own_result(request.folder(trial)) for trial in request.trials}
         return Finished(request, {key: one for key, one in found.items() if one is not None})
 
@@ -97,7 +120,7 @@ class Finished:
     @cached_property
     def begun(self) -> dict[str, int]:
         """The rounds done of pending trials that have a checkpoint, by trial key."""
-        found = {trial.key: rounds_begun(self.request.folder(trial)) for trial in self.pending}
+        found = {trial.key: self.request.rounds_begun(trial) for trial in self.pending}
         return {key: rounds for key, rounds in found.items() if rounds}
 
     @cached_property
@@ -107,7 +130,7 @@ class Finished:
         return [
             trial
             for trial in request.trials
-            if trial.key not in self.results and rounds_begun(request.folder(trial)) < end
+            if trial.key not in self.results and request.rounds_begun(trial) < end
         ]
 
 
@@ -117,3 +140,12 @@ def rounds_begun(folder: Path) -> int:
         return checkpoint.read_number(folder / CHECKPOINT, ROUNDS_DONE)
     except checkpoint.DAMAGE:
         return 0  # a damaged one the trial itself will complain about
+
+
+def rounds_kept(folder: Path) -> int:
+    """The same of a trial in a storage, where the history ends with the checkpoint."""
+    try:
+        history = read_rounds(folder)
+    except FedcomeError:
+        return 0
+    return history[-1].number if history else 0

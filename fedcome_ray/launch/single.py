@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,21 +16,30 @@ from fedcome_ray.console.exits import BEHIND, OK, deferred_interrupt
 from fedcome_ray.console.options import Locations, MachineOptions
 from fedcome_ray.console.output import Talk, doing, say, say_where, tell
 from fedcome_ray.datasets.population import Population, describe
-from fedcome_ray.errors import UserError
+from fedcome_ray.errors import StorageError, UserError
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.settings import Draft, Setting
 from fedcome_ray.experiments.trial import PLUGINS, Trial, check_plugins
 from fedcome_ray.federation.shards import LocalShards, Shards
 from fedcome_ray.launch import compiling, document, start
-from fedcome_ray.launch.launch import check_cluster
+from fedcome_ray.launch.launch import check_cluster, writing_to
 from fedcome_ray.launch.listener import Tracks
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.launch.repeat import Kept, command
 from fedcome_ray.launch.results import stop_cautions
 from fedcome_ray.numerics import device
+from fedcome_ray.storage.working_copy import WorkingCopy
 from fedcome_ray.tracking.store import check_uri
 from fedcome_ray.tracking.tracker import Tracker, Untracked
-from fedcome_ray.trials.folder import LOG, exclusive, log_error, read_own_result, read_result
+from fedcome_ray.trials.folder import (
+    LOG,
+    TRIALS,
+    exclusive,
+    kept_copy,
+    log_error,
+    read_own_result,
+    read_result,
+)
 from fedcome_ray.trials.memory import check_memory
 from fedcome_ray.trials.origin import command_line, keep_origin
 from fedcome_ray.trials.provenance import cautions, commits
@@ -53,7 +62,7 @@ class SingleRequest:
 
     @property
     def folder(self) -> Path:
-        return self.locations.output / "trials" / self.trial.folder_name
+        return self.locations.output / TRIALS / self.trial.folder_name
 
     @property
     def is_on_ray(self) -> bool:
@@ -73,7 +82,7 @@ def run_and_show(request: SingleRequest, talk: Talk) -> int:
     show_result(request.trial, request.folder, out)
     if complaint is not None:
         say(out, complaint, "yellow")
-    say_where(out, request.folder, locations.output, locations.tracking_uri)
+    say_where(out, request.folder, locations)
     result = read_result(request.folder)
     assert result is not None
     from_file = request.init_params is not None
@@ -94,8 +103,8 @@ def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | No
     if request.machine.address is None:  # else its nodes may have more than this one
         check_memory(trial, describe(populations[ONLY]))
     with ExitStack() as stack:
-        stack.enter_context(exclusive(folder))
-        stack.enter_context(errors_logged(folder))
+        kept = stack.enter_context(alone(request, console))
+        stack.enter_context(errors_logged(folder, kept))
         was_finished = read_own_result(folder) is not None
         if was_finished:
             tracker = tracker_of(request, console)
@@ -107,7 +116,7 @@ def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | No
             tracker = tracker_of(request, console)
             stack.enter_context(tracker)
             keep_origin(trial, folder, command_line())
-            run = TrialRun(trial, shards.population, shards, folder, request.init_params)
+            run = TrialRun(trial, shards.population, shards, folder, request.init_params, kept)
             if run.num_restored:
                 say(console, f"goes on at round {run.num_restored + 1} of {trial.rounds}")
             if compiling.is_due([trial]):
@@ -118,7 +127,25 @@ def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | No
 
 
 @contextmanager
-def errors_logged(folder: Path) -> Iterator[None]:
+def alone(request: SingleRequest, console: Console) -> Iterator[WorkingCopy | None]:
+    """Be the only process in the trial's folder, or in the whole storage that keeps it.
+
+    In a storage, the folder is brought here.
+    """
+    if request.locations.storage is None:
+        with exclusive(request.folder):
+            yield None
+        return
+    output = exclusive(request.locations.output, patience=0)
+    with output, writing_to(request.locations, console) as lease:
+        assert lease is not None
+        kept = kept_copy(request.folder, lease)
+        kept.pull()
+        yield kept
+
+
+@contextmanager
+def errors_logged(folder: Path, kept: WorkingCopy | None = None) -> Iterator[None]:
     """Keep what is known of an error in the trial's log, and say where that is."""
     try:
         yield
@@ -126,6 +153,9 @@ def errors_logged(folder: Path) -> Iterator[None]:
         raise
     except Exception as error:
         log_error(folder, error)
+        if kept is not None:
+            with suppress(StorageError):
+                kept.push()
         error.add_note(str(folder / LOG))
         raise
 

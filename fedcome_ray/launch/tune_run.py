@@ -25,11 +25,12 @@ from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.launch.request import Request
 from fedcome_ray.runtime.connection import replaced
-from fedcome_ray.runtime.feasibility import check_storage, lay_out
+from fedcome_ray.runtime.feasibility import check_folder, check_storage, lay_out
 from fedcome_ray.runtime.placement import Placement, TrialPlace, words
 from fedcome_ray.runtime.populations import share
 from fedcome_ray.runtime.trial_actor import TrialActor
 from fedcome_ray.runtime.waiting import PATIENCE_SECONDS, Patience, pending_trials
+from fedcome_ray.storage.lease import Lease
 from fedcome_ray.trials.origin import command_line
 
 # Restarts of a trial whose process or node died; its own errors are not repeated.
@@ -42,10 +43,17 @@ def run_trials(
     populations: MutableMapping[str, Population],
     tracker: Tracks,
     console: Console,
+    lease: Lease | None = None,
 ) -> Outcome:
-    """Hand the trials to Tune and listen; their populations move to the object store."""
+    """Hand the trials to Tune and listen; their populations move to the object store.
+
+    With a lease, trials are kept in its storage.
+    """
     placement, unused_gpus = lay_out(request.machine, len(trials))
-    check_storage(request.locations.output)
+    if lease is None:
+        check_folder(request.locations.output)
+    else:
+        check_storage(lease.remote)
     if unused_gpus is not None:
         say(console, unused_gpus, "yellow")
     tell(console, words(placement))
@@ -60,7 +68,7 @@ def run_trials(
         listener = Listener(request, trials, tracker, progress)
         patience = Patience(pending_trials, lambda line: say(console, line), PATIENCE_SECONDS)
         callback = Callback(listener, trials, placement.concurrent, patience)
-        _fit(request, trials, populations, placement, callback)
+        _fit(request, trials, populations, placement, callback, lease)
     listener.outcome.slot_seconds = (time.monotonic() - start) * placement.concurrent
     listener.close()
     return listener.outcome
@@ -72,6 +80,7 @@ def _fit(
     populations: MutableMapping[str, Population],
     placement: Placement,
     callback: "Callback",
+    lease: Lease | None,
 ) -> None:
     trainable = tune.with_parameters(
         TrialActor,
@@ -79,6 +88,7 @@ def _fit(
         populations=share(populations),
         place=placement.trial,
         trials_folder=request.trials_folder,
+        lease=lease,
         plugins=list(request.locations.plugins),
         command=command_line(),
         init_params=request.init_params,

@@ -22,6 +22,7 @@ from fedcome_ray.runtime.placement import (
     place,
     slots,
 )
+from fedcome_ray.storage.remote import Remote
 
 
 def lay_out(options: MachineOptions, num_trials: int) -> tuple[Placement, str | None]:
@@ -72,7 +73,7 @@ def check_feasible(trial: TrialPlace, nodes: Sequence[Node]) -> None:
     )
 
 
-def check_storage(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
     """Refuse an output folder that some node of the cluster does not see."""
     if sum(node["Alive"] for node in ray.nodes()) == 1:
         return
@@ -81,5 +82,27 @@ def check_storage(folder: Path) -> None:
     if not all(seen):
         raise UserError(
             f"--output: {seen.count(False)} of {len(seen)} nodes do not see `{folder}`; "
-            f"on a cluster it must be on storage that all nodes share"
+            f"on a cluster it must be on storage that all nodes share, a folder or s3://"
         )
+
+
+def check_storage(remote: Remote) -> None:
+    """Refuse a storage that some node of the cluster cannot write to."""
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    if len(nodes) == 1:
+        return  # the driver's own, which has looked
+    troubles = on_every_node(_trouble_with, remote)
+    first = next(filter(None, troubles), None)
+    if first is not None:
+        raise UserError(
+            f"{first} ({len(troubles) - troubles.count(None)} of {len(troubles)} nodes; each needs "
+            f"the credentials in its own environment)"
+        )
+
+
+def _trouble_with(remote: Remote) -> str | None:
+    try:
+        remote.check()
+    except UserError as error:
+        return str(error)
+    return None

@@ -7,8 +7,10 @@ shard is enough, and on GPUs, the first is a part of it. Tune reuses the actor f
 
 import os
 import resource
+import shutil
+import tempfile
 from collections import defaultdict
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, process_time
@@ -17,7 +19,7 @@ from typing import Any
 import torch
 from ray import tune
 
-from fedcome_ray.errors import FedcomeError
+from fedcome_ray.errors import FedcomeError, StorageError
 from fedcome_ray.experiments.trial import Trial, check_plugins
 from fedcome_ray.federation.round import Round
 from fedcome_ray.numerics import device
@@ -25,7 +27,16 @@ from fedcome_ray.plugins import load_plugins
 from fedcome_ray.runtime.placement import TrialPlace
 from fedcome_ray.runtime.populations import SharedPopulation
 from fedcome_ray.runtime.shards import in_a_pool, in_this_process
-from fedcome_ray.trials.folder import exclusive, log_error, read_own_result, read_rounds
+from fedcome_ray.storage.lease import Lease
+from fedcome_ray.storage.remote import patiently
+from fedcome_ray.storage.working_copy import WorkingCopy
+from fedcome_ray.trials.folder import (
+    exclusive,
+    kept_copy,
+    log_error,
+    read_own_result,
+    read_rounds,
+)
 from fedcome_ray.trials.news import News
 from fedcome_ray.trials.origin import keep_origin
 from fedcome_ray.trials.run import TrialRun
@@ -50,6 +61,7 @@ class TrialActor(tune.Trainable):
         populations: dict[str, SharedPopulation],
         place: TrialPlace,
         trials_folder: Path,
+        lease: Lease | None,
         plugins: list[str],
         command: str,
         init_params: torch.Tensor | None,
@@ -59,7 +71,9 @@ class TrialActor(tune.Trainable):
         load_plugins(plugins)
         self._trials = trials  # by key
         self._populations = populations
-        self._trials_folder = trials_folder
+        self._lease = lease  # of the storage that trials are kept in, if it is one
+        self._scratch = tempfile.mkdtemp(prefix="fedcome-trials-") if lease is not None else None
+        self._trials_folder = Path(self._scratch or trials_folder)
         self._command = command
         self._init_params = init_params
         self._pause_after = pause_after
@@ -68,6 +82,7 @@ class TrialActor(tune.Trainable):
             in_a_pool(place, plugins) if place.num_actors else in_this_process(place)
         )
         self._resources = ExitStack()  # the lock of the trial's folder
+        self._kept: WorkingCopy | None = None  # the folder, if it goes with a storage
         self._trial_run: TrialRun | None = None
         self._trial = self._named(config)
         self._spent: defaultdict[str, float] = defaultdict(float)
@@ -87,8 +102,7 @@ class TrialActor(tune.Trainable):
         try:
             news = self._advance()
         except Exception as error:  # reported with its cause, and the grid goes on
-            self._close()
-            log_error(self._folder, error)
+            self._fail(error)
             if device.is_lost(error):
                 raise
             kind = "" if isinstance(error, FedcomeError) else f"{type(error).__name__}: "
@@ -98,7 +112,11 @@ class TrialActor(tune.Trainable):
 
     def cleanup(self) -> None:
         """Tune stops the actor, perhaps in the middle of a trial: leave it ready to go on."""
-        self._leave()
+        try:
+            self._leave()
+        finally:
+            if self._scratch is not None:
+                shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _named(self, config: dict[str, Any]) -> Trial:
         return Trial.model_validate(self._trials[config["key"]])
@@ -146,21 +164,40 @@ class TrialActor(tune.Trainable):
         self._cpu_seconds_before = process_time()
         check_plugins(self._trial)
         self._resources.enter_context(exclusive(self._folder))
+        kept = None
+        if self._lease is not None:
+            kept = self._kept = kept_copy(self._folder, self._lease)
+            patiently(kept.pull)
         if read_own_result(self._folder) is not None:
             return None
         keep_origin(self._trial, self._folder, self._command)
         shared = self._populations[self._trial.data.model_dump_json()]
         shards = self._make_shards(self._trial, shared)
-        return TrialRun(self._trial, shards.population, shards, self._folder, self._init_params)
+        return TrialRun(
+            self._trial, shards.population, shards, self._folder, self._init_params, kept
+        )
+
+    def _fail(self, error: Exception) -> None:
+        """Keep what is known of an error with the trial, in its storage too if that can be."""
+        log_error(self._folder, error)
+        if self._kept is not None:
+            with suppress(StorageError):
+                self._kept.push()
+        self._close()
 
     def _leave(self) -> None:
-        if self._trial_run is not None:
-            self._trial_run.checkpoint()
-        self._close()
+        try:
+            if self._trial_run is not None:
+                self._trial_run.checkpoint()
+        finally:
+            self._close()
 
     def _close(self) -> None:
         self._trial_run = None
         self._resources.close()
+        if self._scratch is not None:
+            self._kept = None
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def _news(rounds: list[Round], num_restored: int, *, is_finished: bool) -> News:

@@ -117,10 +117,12 @@ def open_store(
     artifacts: Path,
     tags: Mapping[str, str],
     connect: Callable[[str], Client] = Client,
+    fetch: Callable[[Path], object] = lambda folder: None,
 ) -> "Store":
     """The experiment, made if need be; `tags` are those of every run: `profile`, `command`...
 
-    A server decides by itself where artifacts are kept; for other stores it is `artifacts`.
+    `fetch` brings the folder of a trial from where it is kept, before it is read. A server decides
+    by itself where artifacts are kept; for other stores it is `artifacts`.
     """
     client = connect(uri)
     try:
@@ -134,7 +136,8 @@ def open_store(
     except BaseException:
         client.close()
         raise
-    return Store(client, experiment_id, tags, uri, f"{platform.node()}:{artifacts.parent}")
+    writer = f"{platform.node()}:{artifacts.parent}"
+    return Store(client, experiment_id, tags, uri, writer, fetch)
 
 
 def _make_sqlite(client: Client, file: Path) -> None:
@@ -200,12 +203,19 @@ class Store:
     """
 
     def __init__(
-        self, client: Client, experiment_id: str, tags: Mapping[str, str], uri: str, writer: str
+        self,
+        client: Client,
+        experiment_id: str,
+        tags: Mapping[str, str],
+        uri: str,
+        writer: str,
+        fetch: Callable[[Path], object] = lambda folder: None,
     ) -> None:
         self.experiment_id = experiment_id
         self._client = client
         self._uri = uri
         self._writer = writer
+        self._fetch = fetch
         self._tags = _prefixed(tags)
         self._runs: dict[str, _OpenRun] = {}  # by trial key
         self._launch_id: str | None = None
@@ -226,6 +236,7 @@ class Store:
 
     def end(self, trial: Trial, status: str, folder: Path) -> None:
         """`status` is MLflow's: FINISHED, FAILED or KILLED."""
+        self._fetch(folder)
         with _alone_in(self._uri):
             if status == "FINISHED":
                 self._complete(trial, folder, provenance)
@@ -237,6 +248,7 @@ class Store:
         with _alone_in(self._uri):
             found = self._find_run(trial)
             if found is None or found.status != "FINISHED":
+                self._fetch(folder)
                 self._complete(trial, folder, lambda: _producer(folder))
 
     def log_launch(

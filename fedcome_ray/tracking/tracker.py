@@ -109,11 +109,12 @@ class Tracker:
         tags: Mapping[str, str],
         say: Callable[[str], object] = lambda _: None,
         connect: Callable[[str], Client] = client_apart,
+        fetch: Callable[[Path], object] = lambda folder: None,
     ) -> None:
         self.uri = uri
         self._say = say
         self._is_patient = True
-        self._open_store = partial(open_store, uri, experiment, artifacts, tags, connect)
+        self._open_store = partial(open_store, uri, experiment, artifacts, tags, connect, fetch)
         self._state: State = Opening()
         self._moved = threading.Condition()
         self._due: deque[Callable[[Store], None]] = deque()

@@ -29,6 +29,8 @@ from fedcome_ray import metrics
 from fedcome_ray.errors import FedcomeError, UserError
 from fedcome_ray.federation.round import Round
 from fedcome_ray.numerics.libraries import Arithmetic
+from fedcome_ray.storage.lease import Lease
+from fedcome_ray.storage.working_copy import WorkingCopy
 from fedcome_ray.trials.checkpoint import replace, writing
 from fedcome_ray.trials.provenance import refuse_plain
 
@@ -38,6 +40,7 @@ LOG = "trial.log"
 MODEL = "model.safetensors"
 RESULT = "result.json"
 ROUNDS = "rounds.jsonl"
+TRIALS = "trials"  # the folder of trials' folders in an output
 SETTINGS = "trial.json"
 CLIENTS, POPULATION, SIMILARITY = "clients.parquet", "population.parquet", "similarity.parquet"
 CHECKED = (SETTINGS, ROUNDS, MODEL, CLIENTS, POPULATION, SIMILARITY)
@@ -180,6 +183,15 @@ def _round(line: str) -> Round:
         time=content["time"],
         absent=tuple(content.get("absent", ())),  # histories did not always tell
     )
+
+
+def kept_copy(folder: Path, lease: Lease) -> WorkingCopy:
+    """The folder as the working copy of its trial in a storage.
+
+    A checkpoint is sent after the history that it belongs to, the result after all it speaks of.
+    """
+    remote = lease.remote.at(f"{TRIALS}/{folder.name}")
+    return WorkingCopy(remote, folder, last=(CHECKPOINT, RESULT), check=lease.check)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from fedcome_ray import methods, metrics, models, samplers
 from fedcome_ray.clients.company import computed_with
 from fedcome_ray.datasets.population import Population, form_of
-from fedcome_ray.errors import ConfigError, FedcomeError, ShardError, UserError
+from fedcome_ray.errors import AwayError, ConfigError, FedcomeError, ShardError, UserError
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round, before_training, run_round
 from fedcome_ray.federation.server import Server
@@ -30,6 +31,8 @@ from fedcome_ray.numerics import device
 from fedcome_ray.numerics.arrays import Arrays, aligned
 from fedcome_ray.numerics.libraries import Arithmetic
 from fedcome_ray.samplers.table import DenseTable
+from fedcome_ray.storage.remote import patiently
+from fedcome_ray.storage.working_copy import WorkingCopy
 from fedcome_ray.trials import checkpoint
 from fedcome_ray.trials.folder import (
     CHECKPOINT,
@@ -73,11 +76,14 @@ class TrialRun:
         shards: Shards,
         folder: Path,
         init_params: torch.Tensor | None = None,
+        kept: WorkingCopy | None = None,
     ) -> None:
+        """`kept` is the folder as the working copy of a storage, if it is one."""
         device.prepare_process()
         self.trial = trial
         self.shards = shards
         self.folder = folder
+        self._kept = kept
         model = models.build(trial.model, *form_of(population))
         params = model.init(trial.seed) if init_params is None else aligned(init_params)
         # The server computes where the reports are.
@@ -142,8 +148,18 @@ class TrialRun:
                 error = another
 
     def checkpoint(self) -> None:
-        """Save everything that the next round needs."""
+        """Save everything that the next round needs, here and in the storage if there is one."""
         start = time.monotonic()
+        try:
+            self._write_checkpoint()
+            if self._kept is not None:
+                self._kept.push()
+        finally:
+            self._last_checkpoint = time.monotonic()
+            self._checkpoint_cost = self._last_checkpoint - start
+            self.checkpoint_seconds += self._checkpoint_cost
+
+    def _write_checkpoint(self) -> None:
         self._write_rounds()  # first: a checkpoint never is ahead of the history
         states = self.shards.export_states()
         arrays = checkpoint.flatten(self.server.state, "server")
@@ -155,9 +171,6 @@ class TrialRun:
             ROUNDS_DONE: str(self.rounds_done),
         }
         checkpoint.write(self.folder / CHECKPOINT, arrays, notes)
-        self._last_checkpoint = time.monotonic()
-        self._checkpoint_cost = self._last_checkpoint - start
-        self.checkpoint_seconds += self._checkpoint_cost
 
     def finish(self) -> None:
         """Write the results; the checkpoint has served."""
@@ -179,6 +192,8 @@ class TrialRun:
         )
         write_result(self.folder, result)
         (self.folder / CHECKPOINT).unlink(missing_ok=True)
+        if self._kept is not None:
+            patiently(self._kept.push)
 
     def _computed_with(self) -> list[Arithmetic]:
         """What server and shards computed with, here and before, each kind of process once."""
@@ -299,7 +314,8 @@ class TrialRun:
     def _checkpoint_if_due(self) -> None:
         wait = max(CHECKPOINT_SECONDS, self._checkpoint_cost / CHECKPOINT_SHARE)
         if not self.is_finished and time.monotonic() - self._last_checkpoint > wait:
-            self.checkpoint()
+            with suppress(AwayError):  # the next one is sent again, the end of the trial insists
+                self.checkpoint()
 
     def _write_rounds(self) -> None:
         append_rounds(self.folder, self.rounds[self._num_written :])

@@ -10,7 +10,15 @@ from fedcome_ray import datasets
 from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.federation.shards import LocalShards
 from fedcome_ray.runtime.placement import TrialPlace
-from fedcome_ray.trials.folder import exclusive, read_result, read_rounds
+from fedcome_ray.storage.lease import Lease
+from fedcome_ray.storage.remote import Remote
+from fedcome_ray.trials.folder import (
+    CHECKPOINT,
+    exclusive,
+    kept_copy,
+    read_result,
+    read_rounds,
+)
 from fedcome_ray.trials.run import TrialRun
 
 pytestmark = [
@@ -49,6 +57,10 @@ def pools(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.fixture
 def actor(cluster: Any, tmp_path: Path) -> Any:
+    return actor_in(tmp_path)
+
+
+def actor_in(folder: Path, lease: Lease | None = None, pause_after: int | None = None) -> Any:
     """An actor in this process, with the first trial; its one shard is on Ray."""
     from ray import tune
 
@@ -62,11 +74,12 @@ def actor(cluster: Any, tmp_path: Path) -> Any:
         trials={one.key: one.model_dump(mode="json") for one in known},
         populations=share({trial.data.model_dump_json(): datasets.load(trial.data)}),
         place=TrialPlace(1, cpus_per_shard=0.1),
-        trials_folder=tmp_path,
+        trials_folder=folder,
+        lease=lease,
         plugins=[],
         command="python -m fedcome_ray.tune",
         init_params=None,
-        pause_after=None,
+        pause_after=pause_after,
         system_metrics=False,
     )
     return trainable(config_of(trial))
@@ -148,3 +161,29 @@ def test_an_actor_that_is_stopped_leaves_a_checkpoint(actor: Any, tmp_path: Path
     folder = tmp_path / long.folder_name
     assert (folder / "checkpoint.safetensors").exists()
     assert len(read_rounds(folder)) == len(answer["news"].rounds) > 0
+
+
+@pytest.mark.usefixtures("cluster")
+def test_a_trial_in_a_storage_goes_on_in_another_process_and_leaves_nothing_on_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, trial = tmp_path / "node", trial_of(0)
+    node.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(node))
+    lease = Lease(Remote((tmp_path / "storage").as_uri()), 1)
+    first = actor_in(Path("/nowhere"), lease, pause_after=1)
+    assert news_at_the_end(first).is_paused
+    kept = kept_copy(tmp_path / "copy" / trial.folder_name, lease)
+    assert CHECKPOINT in kept.remote.marks()
+    first.cleanup()
+    second = actor_in(Path("/nowhere"), lease)
+    assert news_at_the_end(second).num_restored == 1
+    second.cleanup()
+    kept.pull()
+    finish_elsewhere(trial, tmp_path / "alone")
+    results = read_result(kept.folder), read_result(tmp_path / "alone")
+    assert results[0] is not None
+    assert results[1] is not None
+    assert results[0].params_sha256 == results[1].params_sha256
+    assert CHECKPOINT not in kept.remote.marks()
+    assert list(node.glob("fedcome-trials-*")) == []
