@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fedcome_ray.console import arguments, paths
 from fedcome_ray.console.exits import FAILED, OK, guarded
+from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.errors import UserError
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def examine_nodes(address: str | None, output: Path) -> "list[Examination]":
     from fedcome_ray.runtime.feasibility import check_storage
 
     check_address(address)
-    with connected(address, Console(stderr=True)):
+    with connected(MachineOptions(address), Console(stderr=True)):
         nodes = on_every_node(examine, str(output))
         try:
             check_storage(next(some for some in (output, *output.parents) if some.is_dir()))
