@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fedcome_ray.numerics import environment
+from fedcome_ray.version import __version__
 
 if TYPE_CHECKING:
     from fedcome_ray import consensus
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from fedcome_ray.models.model import Model
     from fedcome_ray.samplers.sampler import Sampler
 
-__version__ = "0.1.0"
 __all__ = [
     "Method",
     "Model",
@@ -26,6 +26,7 @@ __all__ = [
     "Results",
     "Sampler",
     "Trial",
+    "__version__",
     "consensus",
     "results",
     "run",

@@ -138,7 +138,7 @@ def run(
     load_plugins(files)
     wanted = trial if isinstance(trial, Trial) else parse_trial(dict(trial))
     (own,) = identified([wanted], _folder(data_dir))
-    machine = MachineOptions(address, num_shards, device=device)
+    machine = MachineOptions(address, num_shards=num_shards, device=device)
     with ExitStack() as stack:
         if output is None:
             scratch = tempfile.TemporaryDirectory(prefix="fedcome-")
@@ -184,7 +184,9 @@ def run_grid(
     chosen = grid.profile_name(loaded, profile)
     wanted = grid.sweep(loaded, chosen, list((set or {}).items()), axes or {})
     locations = _locations(output, data_dir, files)
-    machine = MachineOptions(address, num_shards, max_concurrent=max_concurrent, device=device)
+    machine = MachineOptions(
+        address, num_shards=num_shards, max_concurrent=max_concurrent, device=device
+    )
     trials = identified(wanted, locations.data_dir)
     grid_name = Path(name).stem if name is not None else grid.SWEEP
     sources = made_from(grid.find(str(name)) if name is not None else None, None, files)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fedcome_ray.console import arguments, paths
 from fedcome_ray.console.exits import FAILED, OK, guarded
+from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.errors import UserError
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def examine_nodes(
     from fedcome_ray.runtime.feasibility import check_folder, check_storage
 
     check_address(address)
-    with connected(address, Console(stderr=True)):
+    with connected(MachineOptions(address), Console(stderr=True)):
         nodes = on_every_node(examine, str(output))
         if storage is not None:
             _note_problem(nodes, storage.check)

@@ -1,7 +1,6 @@
 """Run all grids and write the report: `python -m fedcome_ray.reproduce`."""
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -91,7 +90,7 @@ def _main(args: argparse.Namespace) -> int:
 def show_cost(args: argparse.Namespace, trials: "Mapping[str, list[Trial]]", talk: Talk) -> None:
     """The cost of each grid and of all, on this machine or on a cluster of so many CPUs."""
     from fedcome_ray.launch import cost, document
-    from fedcome_ray.numerics import device
+    from fedcome_ray.numerics import device, processors
 
     machine = arguments.machine_options(args)
     if args.cpus and machine.wants_gpus:
@@ -99,7 +98,7 @@ def show_cost(args: argparse.Namespace, trials: "Mapping[str, list[Trial]]", tal
     is_on_cpus = args.cpus or machine.refuses_gpus
     on = device.CPU if is_on_cpus else device.wished("gpu" if machine.wants_gpus else "auto")
     gpus = 0 if on == device.CPU else len(device.usable_gpus())
-    cores = args.cpus or os.cpu_count() or 1
+    cores = args.cpus or machine.num_cpus or processors.usable_cpus()
     workers = cost.Workers(gpus, "GPU") if gpus else cost.Workers(cores, "CPU")
     progress = talk.progress()
     every = [trial for some in trials.values() for trial in some]
@@ -130,7 +129,7 @@ def run_grids(requests: "list[Request]", talk: Talk) -> "list[Outcome]":
     outcomes = []
     with noise_to(requests[0].log) as stderr:
         console, out = talk.progress(stderr), talk.results(stderr)
-        with connected(requests[0].machine.address, console):
+        with connected(requests[0].machine, console):
             for request in requests:
                 out.rule(request.grid_name)
                 outcomes.append(launch(request, console))

@@ -12,9 +12,10 @@ prepare_process()  # as every process of ours: the promise of equal bits is made
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[dict[str, float]]:
     """A private Ray for all tests that need one in this process."""
+    from fedcome_ray.console.options import MachineOptions
     from fedcome_ray.runtime.connection import connected
 
-    with connected(None, Console(stderr=True)) as resources:
+    with connected(MachineOptions(), Console(stderr=True)) as resources:
         yield resources
 
 

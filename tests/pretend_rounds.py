@@ -22,6 +22,7 @@ from fedcome_ray import methods
 from fedcome_ray.clients import memory
 from fedcome_ray.clients.rehearsal import first_message, random_population
 from fedcome_ray.clients.shard import Shard
+from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.datasets.population import FLOAT32, Population
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.shards import LocalShards
@@ -199,7 +200,7 @@ def on_ray() -> dict[str, Any]:
     trial = trial_of("mlp", "fedcome", rounds=2, cohort_size=4, sampler={"name": "similarity"})
     everybody = population()
     shards.device.pick = lambda share: pretend.DEVICE  # of this process alone
-    with connected(None, Console(stderr=True)), tempfile.TemporaryDirectory() as folder:
+    with connected(MachineOptions(), Console(stderr=True)), tempfile.TemporaryDirectory() as folder:
         pool = shards.ShardPool(TrialPlace(2, cpus_per_shard=0.1, is_joint=True))
         there = shards.RayShards(trial, share({"": everybody})[""], pool)
         found = []

@@ -1,11 +1,11 @@
 """The arguments that commands share, and the records made of them."""
 
 import argparse
-from importlib.metadata import version
 from pathlib import Path
 
 from fedcome_ray.console.options import Locations, MachineOptions
 from fedcome_ray.console.paths import check_data_dir, open_output, tracking_uri
+from fedcome_ray.version import __version__
 
 
 def command(name: str, description: str, epilog: str) -> argparse.ArgumentParser:
@@ -21,9 +21,7 @@ def command(name: str, description: str, epilog: str) -> argparse.ArgumentParser
 
 
 def add_version(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--version", action="version", version=f"fedcome_ray {version('fedcome-ray')}"
-    )
+    parser.add_argument("--version", action="version", version=f"fedcome_ray {__version__}")
 
 
 def add_output_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +83,28 @@ def add_output_argument(parser: argparse.ArgumentParser, more: str = "") -> None
 def add_machine_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments that say how trials are laid out, not what they are."""
     parser.add_argument(
-        "--address", metavar="HOST:PORT", help="a Ray cluster to join (default: a private one)"
+        "--address",
+        metavar="HOST:PORT",
+        help="a Ray cluster to join, or `auto` on one of its nodes and in its jobs (default: a "
+        "private one)",
+    )
+    parser.add_argument(
+        "--num-cpus",
+        type=positive_int,
+        metavar="N",
+        help="of a private Ray (default: what a container, Slurm or the system leave this process)",
+    )
+    parser.add_argument(
+        "--num-gpus",
+        type=natural_int,
+        metavar="N",
+        help="of a private Ray (default: those of CUDA_VISIBLE_DEVICES, or all)",
+    )
+    parser.add_argument(
+        "--object-store-memory",
+        type=megabytes,
+        metavar="MB",
+        help="of a private Ray, for datasets and messages (default: 30 %% of the memory)",
     )
     parser.add_argument(
         "--portable",
@@ -198,6 +217,9 @@ def machine_options(args: argparse.Namespace) -> MachineOptions:
     """The wishes of `add_machine_arguments`, and of `add_launch_arguments` if there are any."""
     return MachineOptions(
         address=args.address,
+        num_cpus=args.num_cpus,
+        num_gpus=args.num_gpus,
+        object_store_memory=args.object_store_memory,
         num_shards=args.num_shards,
         cpus_per_shard=args.cpus_per_shard,
         gpus_per_shard=args.gpus_per_shard,

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from fedcome_ray.errors import UserError
+from fedcome_ray.errors import UserError, cut
 from fedcome_ray.storage.remote import Remote
 from fedcome_ray.storage.working_copy import WorkingCopy
+
+PRIVATE = ("num_cpus", "num_gpus", "object_store_memory")
+LEAST_STORE = 75 * 2**20  # that Ray starts with
 
 
 @dataclass(frozen=True)
@@ -17,12 +20,21 @@ class MachineOptions:
     """Wishes for how trials are laid out; what is None is decided by `runtime.placement`."""
 
     address: str | None = None  # of a Ray cluster; None: a private one
+    num_cpus: int | None = None  # of a private one, as the next two
+    num_gpus: int | None = None
+    object_store_memory: int | None = None  # bytes
     num_shards: int | None = None
     cpus_per_shard: float | None = None
     gpus_per_shard: float | None = None
     memory_per_shard: int | None = None  # bytes
     max_concurrent: int | None = None
     device: Literal["auto", "cpu", "gpu"] = "auto"
+
+    @property
+    def private(self) -> dict[str, int]:
+        """What the user wants a private Ray to have, by the names of Ray."""
+        wishes = {name: getattr(self, name) for name in PRIVATE}
+        return {name: wish for name, wish in wishes.items() if wish is not None}
 
     @property
     def wants_gpus(self) -> bool:
@@ -36,10 +48,28 @@ class MachineOptions:
 
     def __post_init__(self) -> None:
         self._check_gpus()
-        for name in ("num_shards", "max_concurrent"):
+        self._check_private()
+        for name in ("num_cpus", "num_shards", "max_concurrent"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int) and value >= 1):
                 raise UserError(f"{name}: expected a whole number of at least 1, got `{value}`")
+
+    def _check_private(self) -> None:
+        if self.private and self.address is not None:
+            raise UserError(
+                f"{', '.join(self.private)}: only a private Ray is given them, and with an address "
+                f"there is none; got the address `{cut(self.address)}`"
+            )
+        if self.num_gpus is not None and self.num_gpus < 0:
+            raise UserError(
+                f"num_gpus: expected a whole number of at least 0, got `{self.num_gpus}`"
+            )
+        store = self.object_store_memory
+        if store is not None and store < LEAST_STORE:
+            raise UserError(
+                f"object_store_memory: expected at least {LEAST_STORE >> 20} MB, got "
+                f"{store >> 20} MB"
+            )
 
     def _check_gpus(self) -> None:
         if self.device not in ("auto", "cpu", "gpu"):

@@ -11,6 +11,8 @@ from platformdirs import user_cache_path
 from fedcome_ray.errors import UserError
 from fedcome_ray.storage.remote import Remote, is_address
 
+JOB_COPY = "working_dir_files"  # the folder that Ray has such copies in
+
 
 def absolute(path: Path, option: str) -> Path:
     """A path that an option gives, from the root."""
@@ -23,6 +25,11 @@ def absolute(path: Path, option: str) -> Path:
 def check_output(folder: Path) -> Path:
     """The output folder, made if need be, for its user alone; it must take files."""
     folder = absolute(folder, "--output")
+    if JOB_COPY in folder.parts:
+        raise UserError(
+            f"--output: `{folder}` is in the copy of its working_dir that Ray makes for a job, and "
+            f"deletes; give a path from the root"
+        )
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

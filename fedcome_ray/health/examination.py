@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from fedcome_ray.errors import FedcomeError
-from fedcome_ray.numerics import environment, memory
+from fedcome_ray.numerics import environment, memory, processors
 
 PROBE_SECONDS = 300
 
@@ -46,7 +46,7 @@ def examine(output: str) -> Examination:
             probe.kill()
     return {
         "host": platform.node(),
-        "cores": os.cpu_count() or 1,
+        "cores": processors.usable_cpus(),
         "memory_bytes": memory.total_bytes(),
         "plain": plain,
         "portable": portable[0] if portable else None,

@@ -21,8 +21,9 @@ from fedcome_ray.federation.server import Server
 from fedcome_ray.federation.shards import LocalShards
 from fedcome_ray.numerics.device import CPU, prepare_process, usable_gpus
 from fedcome_ray.numerics.libraries import Arithmetic, arithmetic
+from fedcome_ray.version import __version__
 
-PACKAGES = ("fedcome-ray", "torch", "numpy", "scipy", "numba", "osqp", "ray", "mlflow")
+PACKAGES = ("torch", "numpy", "scipy", "numba", "osqp", "ray", "mlflow")
 SPEED_SECONDS = 1.0
 ROUNDS = 3
 SIZES = (1, 2, 3, 20, 20, 33, 49, 50)
@@ -59,7 +60,11 @@ class Probe(TypedDict):
 def probe(with_speed: bool) -> Probe:
     prepare_process()
     return {
-        "versions": {"python": platform.python_version(), **{p: version(p) for p in PACKAGES}},
+        "versions": {
+            "python": platform.python_version(),
+            "fedcome-ray": __version__,
+            **{package: version(package) for package in PACKAGES},
+        },
         "arithmetic": arithmetic(CPU),
         "dependent_kinds": dependent_kinds(),
         "fingerprints": {kind: fingerprint(kind) for kind in FINGERPRINTED},

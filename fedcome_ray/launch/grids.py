@@ -150,7 +150,7 @@ def _search(
 ) -> tuple[Request, Outcome]:
     from fedcome_ray.runtime.connection import connected  # imports Ray
 
-    with connected(request.machine.address, console):  # one cluster for all its launches
+    with connected(request.machine, console):  # one cluster for all its launches
         tried, outcomes = search.search(
             request, wanted.ranges, kind, wanted.samples, lambda some: launch(some, console)
         )

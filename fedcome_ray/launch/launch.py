@@ -115,12 +115,12 @@ def _run(
         doing(console, "loading Ray")  # slower than starting it, with MLflow in the background
     from fedcome_ray.runtime.connection import begun, connected
 
-    with begun(request.machine.address):
+    with begun(request.machine):
         from fedcome_ray.launch.tune_run import (
             run_trials,  # takes as long to import as Ray to start
         )
 
-        with connected(request.machine.address, console):
+        with connected(request.machine, console):
             say(console, words_of(before))
             if compiling.is_due(before.pending):
                 doing(console, "compiling, once")

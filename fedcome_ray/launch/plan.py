@@ -27,7 +27,7 @@ def show_plan(request: Request, talk: Talk, *, all_trials: bool = False) -> None
     machine = request.machine
     if machine.wants_gpus and machine.address is None:
         device.wished("gpu")  # or it is refused, as the launch would be
-    here = placement.place(machine, len(finished.pending) or 1, [placement.this_machine()])
+    here = placement.place(machine, len(finished.pending) or 1, [placement.this_machine(machine)])
     on = device.pick(here.trial.gpus_per_shard)
     rates = cost.calibrate(finished.pending, lambda text: doing(progress, text), on)
     total = cost.estimate(finished.pending, rates)

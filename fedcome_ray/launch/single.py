@@ -167,10 +167,10 @@ def check_place(request: SingleRequest) -> None:
     if not request.is_on_ray:
         device.wished(machine.device)
     wishes = (machine.cpus_per_shard, machine.gpus_per_shard)
-    if not request.is_on_ray and wishes != (None, None):
+    if not request.is_on_ray and (wishes != (None, None) or machine.private):
         raise UserError(
-            "--cpus-per-shard, --gpus-per-shard: only shards on Ray have them; "
-            "give --num-shards too"
+            "--cpus-per-shard, --gpus-per-shard, --num-cpus, --num-gpus, --object-store-memory: "
+            "only a trial on Ray has them; give --num-shards too"
         )
 
 
@@ -218,7 +218,7 @@ def shards_of(
     from fedcome_ray.runtime.shards import RayShards, ShardPool
     from fedcome_ray.runtime.waiting import wait_for_shards
 
-    with connected(machine.address, console):
+    with connected(machine, console):
         (place, _), unused_gpus = lay_out(machine, 1)
         if unused_gpus is not None:
             say(console, unused_gpus, "yellow")

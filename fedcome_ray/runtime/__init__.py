@@ -11,6 +11,8 @@ import os
 _SWITCHES = {
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    # In a job: what this process sends to others goes before what the job sends them.
+    "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",
     "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",

@@ -15,14 +15,15 @@ from functools import partial
 from typing import Any, TypeVar
 
 import ray
-from ray._private import parameter, ray_constants
+from ray._private import parameter, ray_constants, services
 from ray._private.node import Node as RayNode
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rich.console import Console
 
 from fedcome_ray.console.exits import FAILED, INTERRUPTED, handling
+from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.errors import UserError, cut
-from fedcome_ray.numerics import environment
+from fedcome_ray.numerics import environment, processors
 
 AnyT = TypeVar("AnyT")
 
@@ -42,13 +43,13 @@ _PRIVATE = {
 
 
 @contextmanager
-def begun(address: str | None) -> Iterator[None]:
+def begun(machine: MachineOptions) -> Iterator[None]:
     """Without an address, start a private Ray beside what is done meanwhile; `connected` waits."""
-    if address is not None or ray.is_initialized():
+    if machine.address is not None or ray.is_initialized():
         yield
         return
     with ThreadPoolExecutor(1, "starting Ray") as thread:
-        token = _starts.set(thread.submit(_connect, None))
+        token = _starts.set(thread.submit(_connect, machine))
         try:
             yield
         finally:
@@ -58,8 +59,9 @@ def begun(address: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def connected(address: str | None, console: Console) -> Iterator[dict[str, float]]:
+def connected(machine: MachineOptions, console: Console) -> Iterator[dict[str, float]]:
     """A Ray cluster to work on, and its resources; a private one is stopped afterwards."""
+    address = machine.address
     start = _starts.get() if address is None else None
     if start is None and ray.is_initialized():
         if address != _addresses.get():
@@ -71,7 +73,7 @@ def connected(address: str | None, console: Console) -> Iterator[dict[str, float
         return
     console.print("starting Ray ..." if address is None else f"joining Ray at {address} ...")
     if start is None:
-        _connect(address)
+        _connect(machine)
     else:
         _starts.set(None)
         start.result()
@@ -128,7 +130,13 @@ def _leave_without_ray(is_over: threading.Event, console: Console) -> None:
 def check_address(address: str) -> None:
     """Refuse an address at which nothing listens; Ray itself would try for minutes."""
     if address == "auto":
-        return
+        address = _found()
+    if address.startswith(("ray://", "http://", "https://")):
+        raise UserError(
+            f"--address: a launch is a node's work, and `{cut(address)}` reaches one only from "
+            f"afar; give the command to `ray job submit`, or on a node of the cluster, with "
+            f"--address auto"
+        )
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not _is_port(port):
         raise UserError(f"--address: expected HOST:PORT or `auto`, got `{cut(address)}`")
@@ -136,6 +144,21 @@ def check_address(address: str) -> None:
         _probe(address)
     except (OSError, UnicodeError) as error:  # the latter of a name that cannot be one
         raise UserError(f"--address: nothing listens at `{address}`: {error}") from None
+
+
+def _found() -> str:
+    """What `auto` stands for: the cluster of the job, or that of the last `ray start` here.
+
+    Ray would also take any Ray that it sees running, such as another launch's private one, and
+    wait for it for ever, for want of its token.
+    """
+    found = os.environ.get("RAY_ADDRESS") or services.find_bootstrap_address(None)
+    if found is None:
+        raise UserError(
+            "--address: `auto` is for jobs and nodes of a cluster; RAY_ADDRESS is not set, and no "
+            "`ray start` was given here, or it was given another folder than RAY_TMPDIR"
+        )
+    return str(found)
 
 
 def _is_port(text: str) -> bool:
@@ -148,16 +171,21 @@ def _probe(address: str) -> None:
     socket.create_connection((host, int(port)), timeout=5).close()
 
 
-def _connect(address: str | None) -> None:
+def _connect(machine: MachineOptions) -> None:
     """Join the cluster at this address, or start a private one on the loopback interface."""
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-    if address is None:
+    if machine.address is None:
         # Ray asks for a token by default: a fresh one, which only this launch's processes know.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         # Without "local", Ray would join whatever RAY_ADDRESS or an earlier `ray start` names.
-        with _on_loopback(), _without_onlookers():
-            ray.init("local", include_dashboard=False, _system_config=_PRIVATE, **quiet)
+        own: dict[str, Any] = {"num_cpus": processors.usable_cpus(), **machine.private}
+        try:
+            with _on_loopback(), _without_onlookers():
+                ray.init("local", include_dashboard=False, _system_config=_PRIVATE, **own, **quiet)
+        except ValueError as error:  # such as more GPUs than CUDA_VISIBLE_DEVICES has
+            raise UserError(f"{', '.join(own)}: {error}") from None
         return
+    address = _found() if machine.address == "auto" else machine.address
     try:
         # The switches of a private Ray's processes are inherited, those of other nodes are sent.
         portable = environment.portable_switches() if environment.is_portable() else {}

@@ -1,14 +1,13 @@
 """How trials are laid out on a cluster: processes, shares of CPUs and GPUs, trials at once."""
 
 import math
-import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from fedcome_ray.console.options import MachineOptions
-from fedcome_ray.numerics import device
+from fedcome_ray.numerics import device, processors
 
 NumberT = TypeVar("NumberT", int, float)
 Bundle = dict[str, float]
@@ -35,11 +34,14 @@ class Node(NamedTuple):
         return self._replace(gpus=0, gpu_memory=0)
 
 
-def this_machine() -> Node:
+def this_machine(options: MachineOptions) -> Node:
     """The node that a private Ray makes of this machine."""
+    cpus = options.num_cpus or processors.usable_cpus()
     gpus = device.usable_gpus()
-    memory = min((gpu.memory for gpu in gpus), default=0)
-    return Node(platform.node(), os.cpu_count() or 1, len(gpus), memory)
+    wanted = len(gpus) if options.num_gpus is None else options.num_gpus
+    if not 0 < wanted <= len(gpus):
+        return Node(platform.node(), cpus)
+    return Node(platform.node(), cpus, wanted, min(gpu.memory for gpu in gpus))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from fedcome_ray.errors import UserError
 from fedcome_ray.numerics.environment import is_portable
 from fedcome_ray.numerics.libraries import Arithmetic, comparable
+from fedcome_ray.version import __version__
 
 CHECKOUT = Path(__file__).parents[2]  # if it is one
 CODE = ("fedcome_ray", "tune_configs")
@@ -20,13 +21,13 @@ CODE = ("fedcome_ray", "tune_configs")
 @cache
 def provenance() -> dict[str, str]:
     """Commit, whether the code had changes since, and the versions that decide numbers."""
-    packages = ("fedcome-ray", "mlflow", "numpy", "ray", "torch")
-    found = {f"version.{name.replace('-', '_')}": version(name) for name in packages}
+    found = {f"version.{name}": version(name) for name in ("mlflow", "numpy", "ray", "torch")}
     commit = _git(CHECKOUT, "rev-parse", "HEAD")
     return {
         "commit": commit or "not a checkout",
         "dirty": str(bool(commit) and has_changes(CHECKOUT)).lower(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        "version.fedcome_ray": __version__,
         "version.python": platform.python_version(),
         **found,
     }

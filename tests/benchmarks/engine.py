@@ -23,6 +23,7 @@ from fedcome_ray import datasets, models
 from fedcome_ray.clients.rehearsal import first_message
 from fedcome_ray.clients.shard import Shard
 from fedcome_ray.clients.training import CACHE
+from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import run_round
 from fedcome_ray.federation.server import Server
@@ -75,7 +76,7 @@ def main() -> None:
     workloads = [MNIST, FEMNIST, CIFAR10]
     if options.quick:
         workloads = [MNIST, replace(FEMNIST, cohort_size=16), replace(CIFAR10, cohort_size=2)]
-    with connected(None, Console(stderr=True)):
+    with connected(MachineOptions(), Console(stderr=True)):
         pool = ShardPool(TrialPlace(NUM_SHARDS, cpus_per_shard=1.0, is_joint=True))
         scaling = {str(num): measure_population(num, pool) for num in POPULATIONS}
         print_scaling(scaling)

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fedcome_ray import datasets
+from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.federation.shards import LocalShards, Shards
@@ -61,7 +62,7 @@ def shards_of(trial: Trial, population: Population, num_shards: int) -> Iterator
     if not num_shards:
         yield LocalShards(trial, population)
         return
-    with connected(None, Console(stderr=True)):
+    with connected(MachineOptions(), Console(stderr=True)):
         pool = ShardPool(TrialPlace(num_shards, cpus_per_shard=0.5))
         yield RayShards(trial, share({"": population})[""], pool)
 

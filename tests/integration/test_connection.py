@@ -14,6 +14,7 @@ import ray
 from rich.console import Console
 from fedcome_ray.errors import UserError
 from fedcome_ray.runtime import connection
+from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.runtime.connection import begun, connected
 
 console = Console(file=sys.stderr)
@@ -30,26 +31,26 @@ def commands():
             yield command
 
 
-with begun(None):
-    with connected(None, console) as resources:
+with begun(MachineOptions()):
+    with connected(MachineOptions(), console) as resources:
         print("has CPUs", resources["CPU"] >= 1)
         print("onlookers", [c for c in commands() if "monitor" in c or "dashboard.py" in c])
-        with connected(None, console) as again:  # as the launches of a search do
+        with connected(MachineOptions(), console) as again:  # as the launches of a search do
             print("the same", again.keys() == resources.keys())
     print("stopped", not ray.is_initialized())
 
-with begun(None):
+with begun(MachineOptions()):
     pass  # a mistake of the user was found
 print("stopped", not ray.is_initialized())
 
 
-def fail(address):
+def fail(machine):
     raise UserError("no room")
 
 
 connection._connect = fail
 try:
-    with begun(None), connected(None, console):
+    with begun(MachineOptions()), connected(MachineOptions(), console):
         print("not here")
 except UserError as error:
     print(error)
@@ -73,6 +74,7 @@ CYCLES = """
 import gc, sys, threading
 import ray
 from rich.console import Console
+from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.runtime.connection import connected
 
 
@@ -87,7 +89,7 @@ def leave_loops():
 
 
 gc.set_threshold(1)  # whatever is left is collected at once
-with connected(None, Console(file=sys.stderr)):
+with connected(MachineOptions(), Console(file=sys.stderr)):
     references = [ray.put(number) for number in range(20_000)]
     thread = threading.Thread(target=leave_loops)
     thread.start()

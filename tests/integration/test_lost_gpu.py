@@ -57,6 +57,7 @@ import sys
 from pathlib import Path
 from fedcome_ray import tune
 from fedcome_ray.console.output import Talk
+from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.runtime.connection import connected
 
 folder = Path(sys.argv[1])
@@ -72,7 +73,7 @@ launches = {
     "shard": [*two, "--set", "method.where=shard"],
 }
 (folder / "sound.marker").touch()
-with connected(None, Talk().progress()):
+with connected(MachineOptions(), Talk().progress()):
     for name, more in launches.items():
         marker = folder / f"{name}.marker"
         words = ["--set", f"method.marker={marker}", "--output", str(folder / name), *more]

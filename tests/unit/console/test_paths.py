@@ -30,6 +30,17 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
         check_output(tmp_path / "file")
 
 
+def test_results_do_not_go_where_ray_deletes_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    copy = tmp_path / "runtime_resources" / "working_dir_files" / "_ray_pkg_1"
+    copy.mkdir(parents=True)
+    monkeypatch.chdir(copy)
+    with pytest.raises(UserError, match=r"--output: .*Ray makes for a job, and deletes"):
+        check_output(Path("results"))
+    assert not (copy / "results").exists()
+
+
 def test_a_data_folder_must_be_there_if_it_is_given(tmp_path: Path) -> None:
     assert check_data_dir(None) is None
     assert check_data_dir(tmp_path) == tmp_path

@@ -64,7 +64,7 @@ def test_trials_that_would_compute_on_a_gpu_are_calibrated_there(
 ) -> None:
     tried_on = []
     gpu = torch.device("cuda", 0)
-    monkeypatch.setattr(plan.placement, "this_machine", lambda: Node("a-host", 16, 2, 2**35))
+    monkeypatch.setattr(plan.placement, "this_machine", lambda _: Node("a-host", 16, 2, 2**35))
     monkeypatch.setattr(plan.device, "pick", lambda share: gpu if share else None)
     monkeypatch.setattr(
         cost, "_seconds_per_example", lambda *given: tried_on.append(given[-1]) or 1

@@ -6,15 +6,35 @@ import pytest
 
 from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.errors import UserError
+from fedcome_ray.numerics import device, processors
 from fedcome_ray.runtime.feasibility import check_feasible, check_gpus
 from fedcome_ray.runtime.nodes import Nodes, unused_words
-from fedcome_ray.runtime.placement import Node, Placement, TrialPlace, capacity, place, slots, words
+from fedcome_ray.runtime.placement import (
+    Node,
+    Placement,
+    TrialPlace,
+    capacity,
+    place,
+    slots,
+    this_machine,
+    words,
+)
 
 GB = 2**30
 
 
 def machine(cpus: float, gpus: int = 0, gpu_memory: int = 24 * GB) -> Node:
     return Node("a-host", cpus, gpus, gpu_memory if gpus else 0)
+
+
+def test_this_machine_is_what_a_private_ray_makes_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processors, "usable_cpus", lambda: 6)
+    monkeypatch.setattr(device, "usable_gpus", lambda: [device.Gpu("a", 24 * GB)] * 2)
+    assert this_machine(MachineOptions())[1:4] == (6, 2, 24 * GB)
+    assert this_machine(MachineOptions(num_cpus=3, num_gpus=1))[1:4] == (3, 1, 24 * GB)
+    assert this_machine(MachineOptions(num_gpus=0))[1:4] == (6, 0, 0)
+    more_than_there_are = this_machine(MachineOptions(num_gpus=3))
+    assert more_than_there_are[1:4] == (6, 0, 0)  # as `find_nodes` judges it
 
 
 def cores_of(placement: Placement) -> float:
