@@ -212,13 +212,13 @@ def shards_of(
         population, memory = populations[ONLY], machine.memory_per_shard
         yield LocalShards(trial, population, device=chosen, memory=memory)
         return
-    from fedcome_ray.runtime.connection import connected
+    from fedcome_ray.runtime.connection import SHARDS, connected
     from fedcome_ray.runtime.feasibility import lay_out
     from fedcome_ray.runtime.populations import share
     from fedcome_ray.runtime.shards import RayShards, ShardPool
     from fedcome_ray.runtime.waiting import wait_for_shards
 
-    with connected(machine, console):
+    with connected(machine, console, SHARDS):
         (place, _), unused_gpus = lay_out(machine, 1)
         if unused_gpus is not None:
             say(console, unused_gpus, "yellow")

@@ -32,14 +32,15 @@ _addresses: ContextVar[str | None] = ContextVar("address", default=None)
 # Of a private Ray that was begun ahead and that nobody works on yet.
 _starts: ContextVar["Future[None] | None"] = ContextVar("start", default=None)
 
+TRIALS, SHARDS = "fedcome_ray.runtime.trial_actor", "fedcome_ray.runtime.shards"
+"""What the workers that a private Ray starts ahead will be needed for, by what they import."""
 _PRIVATE = {
-    # Workers that Ray starts ahead import what is slow while the driver prepares the rest...
-    "preload_python_modules": ["fedcome_ray.runtime.shards"],
-    # ... and end when nobody has needed them for this long.
+    # They end when nobody has needed them for so long.
     "num_workers_soft_limit": 0,
     "idle_worker_killing_time_threshold_ms": 10_000,
 }
 """How a private Ray differs from others."""
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 
 
 @contextmanager
@@ -49,7 +50,7 @@ def begun(machine: MachineOptions) -> Iterator[None]:
         yield
         return
     with ThreadPoolExecutor(1, "starting Ray") as thread:
-        token = _starts.set(thread.submit(_connect, machine))
+        token = _starts.set(thread.submit(_connect, machine, TRIALS))
         try:
             yield
         finally:
@@ -59,7 +60,9 @@ def begun(machine: MachineOptions) -> Iterator[None]:
 
 
 @contextmanager
-def connected(machine: MachineOptions, console: Console) -> Iterator[dict[str, float]]:
+def connected(
+    machine: MachineOptions, console: Console, ahead: str = TRIALS
+) -> Iterator[dict[str, float]]:
     """A Ray cluster to work on, and its resources; a private one is stopped afterwards."""
     address = machine.address
     start = _starts.get() if address is None else None
@@ -73,7 +76,7 @@ def connected(machine: MachineOptions, console: Console) -> Iterator[dict[str, f
         return
     console.print("starting Ray ..." if address is None else f"joining Ray at {address} ...")
     if start is None:
-        _connect(machine)
+        _connect(machine, ahead)
     else:
         _starts.set(None)
         start.result()
@@ -171,27 +174,37 @@ def _probe(address: str) -> None:
     socket.create_connection((host, int(port)), timeout=5).close()
 
 
-def _connect(machine: MachineOptions) -> None:
-    """Join the cluster at this address, or start a private one on the loopback interface."""
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+def _connect(machine: MachineOptions, ahead: str) -> None:
+    """Join the cluster at the machine's address, or start a private one."""
     if machine.address is None:
-        # Ray asks for a token by default: a fresh one, which only this launch's processes know.
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-        # Without "local", Ray would join whatever RAY_ADDRESS or an earlier `ray start` names.
-        own: dict[str, Any] = {"num_cpus": processors.usable_cpus(), **machine.private}
-        try:
-            with _on_loopback(), _without_onlookers():
-                ray.init("local", include_dashboard=False, _system_config=_PRIVATE, **own, **quiet)
-        except ValueError as error:  # such as more GPUs than CUDA_VISIBLE_DEVICES has
-            raise UserError(f"{', '.join(own)}: {error}") from None
-        return
-    address = _found() if machine.address == "auto" else machine.address
+        _start(machine, ahead)
+    else:
+        _join(_found() if machine.address == "auto" else machine.address)
+
+
+def _start(machine: MachineOptions, ahead: str) -> None:
+    """Start a private Ray on the loopback interface."""
+    # Ray asks for a token by default: a fresh one, which only this launch's processes know.
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    own: dict[str, Any] = {"num_cpus": processors.usable_cpus(), **machine.private}
+    config = {**_PRIVATE, "preload_python_modules": [ahead]}
     try:
-        # The switches of a private Ray's processes are inherited, those of other nodes are sent.
-        portable = environment.portable_switches() if environment.is_portable() else {}
-        if switches := {**portable, **environment.gpu_switches()}:
-            quiet["runtime_env"] = {"env_vars": switches}
-        ray.init(address=address, **quiet)
+        with _on_loopback(), _without_onlookers():
+            # Without "local", Ray would join whatever RAY_ADDRESS or an earlier `ray start` names.
+            ray.init("local", include_dashboard=False, _system_config=config, **own, **_QUIET)
+    except ValueError as error:  # such as more GPUs than CUDA_VISIBLE_DEVICES has
+        given = ", ".join(f"--{name.replace('_', '-')}" for name in own)
+        raise UserError(f"{given}: {error}") from None
+
+
+def _join(address: str) -> None:
+    """Join the cluster at this address."""
+    # The switches of a private Ray's processes are inherited, those of other nodes are sent.
+    portable = environment.portable_switches() if environment.is_portable() else {}
+    switches = {**portable, **environment.gpu_switches()}
+    sent: dict[str, Any] = {"runtime_env": {"env_vars": switches}} if switches else {}
+    try:
+        ray.init(address=address, **sent, **_QUIET)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"--address: no Ray cluster answers at `{address}`: {reason}") from None

@@ -44,7 +44,7 @@ with begun(MachineOptions()):
 print("stopped", not ray.is_initialized())
 
 
-def fail(machine):
+def fail(machine, ahead):
     raise UserError("no room")
 
 
