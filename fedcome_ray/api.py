@@ -30,13 +30,13 @@ from fedcome_ray.models.module import as_module
 from fedcome_ray.plugins import load_plugins
 from fedcome_ray.storage.working_copy import WorkingCopy
 from fedcome_ray.trials.folder import (
-    CHECKPOINT,
     CLIENTS,
     MODEL,
     RESULT,
     SETTINGS,
     TRIALS,
     TrialResult,
+    is_lasting,
     read_result,
     read_rounds,
     verified,
@@ -217,8 +217,7 @@ def results(folder: str | Path = "results", *, plugins: Iterable[str | Path] = (
     if storage is not None:
         storage.check(writable=False)
         output.mkdir(mode=0o700, parents=True, exist_ok=True)
-        copy = WorkingCopy(storage, output)
-        copy.pull(TRIALS, lambda name: not name.endswith(f"/{CHECKPOINT}"))
+        WorkingCopy(storage, output).pull(TRIALS, is_lasting)
     if not trials.is_dir():
         raise UserError(f"`{folder}` is no folder of results: it has no folder `trials`")
     return Results(sorted(path.parent for path in trials.glob(f"*/{RESULT}")))

@@ -10,7 +10,8 @@ FedcomeError
 ├── PluginError        the code of a user's method failed; the text says where
 ├── ShardError         a shard died or did not answer
 └── StorageError       a file of a trial could not be written: a full disk, a folder that is gone
-    └── AwayError      object storage does not answer, or not as it should
+    ├── AwayError      object storage does not answer, or not as it should
+    └── LostError      another launch has taken over the object storage
 
 A `UserError` is shown as its text and exit code 2, without a traceback.
 """
@@ -61,6 +62,10 @@ class StorageError(FedcomeError):
 
 class AwayError(StorageError):
     """Object storage does not answer, or not as it should."""
+
+
+class LostError(StorageError):
+    """Another launch has taken over the object storage."""
 
 
 def cut(text: str, longest: int = 200) -> str:

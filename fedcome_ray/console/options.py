@@ -111,4 +111,4 @@ class Locations:
         if self.storage is None or not path.is_relative_to(self.output):
             return str(path)
         name = path.relative_to(self.output).as_posix()
-        return self.storage.address if name == "." else self.storage.at(name).address
+        return self.storage.address if name == "." else f"{self.storage.address}/{name}"

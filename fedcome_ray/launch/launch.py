@@ -20,7 +20,7 @@ from fedcome_ray.launch.work import words_of
 from fedcome_ray.storage.lease import Lease, held
 from fedcome_ray.tracking.store import check_uri
 from fedcome_ray.tracking.tracker import Tracker
-from fedcome_ray.trials.folder import CHECKPOINT, TRIALS, exclusive
+from fedcome_ray.trials.folder import TRIALS, exclusive, is_lasting
 from fedcome_ray.trials.memory import check_memory
 from fedcome_ray.trials.origin import command_line
 from fedcome_ray.trials.run import check_fits
@@ -71,9 +71,9 @@ def writing_to(locations: Locations, console: Console) -> Iterator[Lease | None]
 
 
 def fetch(locations: Locations, folder: Path) -> None:
-    """Bring a trial's folder from the storage, but for the checkpoint, which only trials need."""
+    """Bring what lasts of a trial's folder from the storage, if there is one."""
     if (copy := locations.working_copy) is not None:
-        copy.pull(f"{TRIALS}/{folder.name}", lambda name: not name.endswith(f"/{CHECKPOINT}"))
+        copy.pull(f"{TRIALS}/{folder.name}", is_lasting)
 
 
 def check_cluster(address: str | None) -> None:

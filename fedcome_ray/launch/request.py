@@ -143,7 +143,10 @@ def rounds_begun(folder: Path) -> int:
 
 
 def rounds_kept(folder: Path) -> int:
-    """The same of a trial in a storage, where the history ends with the checkpoint."""
+    """The same of a trial in a storage: its history is sent with each checkpoint.
+
+    After a failure it may be ahead, which is only what a launch says.
+    """
     try:
         history = read_rounds(folder)
     except FedcomeError:

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedcome_ray.errors import AwayError, FedcomeError, StorageError, UserError
+from fedcome_ray.errors import AwayError, FedcomeError, LostError, UserError
 from fedcome_ray.storage import remote as remote_module
 from fedcome_ray.storage.remote import Remote
 
@@ -51,10 +51,6 @@ class Lease:
                 f"{self.remote.address}: another launch has taken over, {_who(holder)}; this one "
                 f"did not answer for {LEASE_SECONDS:.0f} seconds"
             )
-
-
-class LostError(StorageError):
-    """Another launch has taken over."""
 
 
 @contextmanager

@@ -194,6 +194,11 @@ def kept_copy(folder: Path, lease: Lease) -> WorkingCopy:
     return WorkingCopy(remote, folder, last=(CHECKPOINT, RESULT), check=lease.check)
 
 
+def is_lasting(name: str) -> bool:
+    """Whether others than the trial itself have a use for a file of its folder."""
+    return Path(name).name != CHECKPOINT
+
+
 @contextmanager
 def exclusive(folder: Path, patience: float = 20.0) -> Iterator[None]:
     """Hold a folder; the workers of a killed launch may need some seconds to let go."""

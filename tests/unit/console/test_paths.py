@@ -4,8 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from fedcome_ray.console.paths import check_data_dir, check_output, tracking_uri
+from fedcome_ray.console.options import Locations
+from fedcome_ray.console.paths import (
+    check_data_dir,
+    check_output,
+    find_output,
+    open_output,
+    tracking_uri,
+)
 from fedcome_ray.errors import UserError
+from fedcome_ray.storage.remote import Remote
 
 
 def test_the_output_folder_is_made(tmp_path: Path) -> None:
@@ -57,3 +65,33 @@ def test_the_store_is_in_the_output_folder_unless_another_is_given(tmp_path: Pat
 def test_a_folder_that_an_address_cannot_hold_is_refused(name: str) -> None:
     with pytest.raises(UserError, match="--output"):
         tracking_uri(None, Path(name))
+
+
+def test_a_storage_has_a_working_copy_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    one, other = find_output("s3://bucket/a-b/"), find_output("s3://bucket/a/b")
+    assert one.storage == Remote("s3://bucket/a-b")
+    assert one.folder.is_relative_to(tmp_path)
+    assert one.folder != other.folder  # though they look alike
+    assert tracking_uri(None, one.folder).endswith("mlflow.db")
+    assert find_output(tmp_path) == (tmp_path, None)
+
+
+def test_what_is_in_a_storage_is_shown_by_its_address(tmp_path: Path) -> None:
+    there = Locations(tmp_path, "", storage=Remote("s3://bucket/x"))
+    assert there.shown(tmp_path) == "s3://bucket/x"
+    assert there.shown(tmp_path / "trials" / "one") == "s3://bucket/x/trials/one"
+    assert there.shown(Path("/else")) == "/else"
+    assert Locations(tmp_path, "").shown(tmp_path / "trials") == f"{tmp_path}/trials"
+
+
+def test_a_storage_is_tried_before_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    there = (tmp_path / "there").as_uri()
+    assert open_output(there).folder.is_dir()
+    with pytest.raises(UserError, match="--output: cannot use `no://where`"):
+        open_output("no://where")

@@ -7,10 +7,13 @@ import pytest
 
 from fedcome_ray.console.options import Locations
 from fedcome_ray.experiments.trial import parse_trial
+from fedcome_ray.federation.round import Round
 from fedcome_ray.launch.request import Finished, Request
 from fedcome_ray.launch.work import words_of
+from fedcome_ray.storage.remote import Remote
+from fedcome_ray.storage.working_copy import WorkingCopy
 from fedcome_ray.trials import checkpoint
-from fedcome_ray.trials.folder import CHECKPOINT
+from fedcome_ray.trials.folder import CHECKPOINT, write_rounds
 from tests.finished import finish
 
 TRIALS = [parse_trial({"seed": seed}) for seed in range(6)]
@@ -52,3 +55,22 @@ def test_a_damaged_checkpoint_is_left_to_the_trial(request_: Request) -> None:
     folder.mkdir(parents=True)
     (folder / CHECKPOINT).write_bytes(b"no checkpoint")
     assert words_of(Finished.read(request_)) == "6 trials to run"
+
+
+def test_a_storage_is_asked_from_any_working_copy(tmp_path: Path) -> None:
+    storage = Remote((tmp_path / "there").as_uri())
+    here, elsewhere = (
+        Request("some", "quick", TRIALS, Locations(tmp_path / name, "", storage=storage))
+        for name in ("here", "elsewhere")
+    )
+    finish(TRIALS[0], here.folder(TRIALS[0]))
+    begin(here, 1, rounds=1)
+    rounds = [
+        Round(number=number, cohort=(), metrics={}, seconds={}, time=0.0) for number in range(2)
+    ]
+    write_rounds(here.folder(TRIALS[1]), rounds)
+    WorkingCopy(storage, here.locations.output).push()
+    assert words_of(Finished.read(elsewhere)) == "1 finished, 1 goes on at round 2, 4 to run"
+    assert not (elsewhere.folder(TRIALS[1]) / CHECKPOINT).exists()  # they may be large
+    storage.at("trials").delete([f"{TRIALS[0].folder_name}/result.json"])
+    assert words_of(Finished.read(elsewhere)) == "1 goes on at round 2, 5 to run"
