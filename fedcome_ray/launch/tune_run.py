@@ -9,6 +9,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any
 
 from ray import tune
+from ray.tune.search import BasicVariantGenerator
 from rich.console import Console
 
 from fedcome_ray.console.exits import handling
@@ -19,8 +20,8 @@ from fedcome_ray.launch.listener import Listener, Tracks
 from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.launch.request import Request
-from fedcome_ray.runtime.feasibility import check_storage, lay_out
-from fedcome_ray.runtime.placement import Placement, TrialPlace, words
+from fedcome_ray.runtime.feasibility import Room, check_storage, lay_out
+from fedcome_ray.runtime.placement import TrialPlace, words
 from fedcome_ray.runtime.populations import share
 from fedcome_ray.runtime.trial_actor import TrialActor
 from fedcome_ray.runtime.waiting import PATIENCE_SECONDS, Patience, pending_trials
@@ -28,6 +29,8 @@ from fedcome_ray.trials.origin import command_line
 
 # Restarts of a trial whose process or node died; its own errors are not repeated.
 MAX_DEATHS = 5
+# How often nodes that have joined or left are looked for.
+LOOK_SECONDS = 1.0
 
 
 def run_trials(
@@ -53,8 +56,11 @@ def run_trials(
     with as_before, Progress(console, trials, cohorts, placement.concurrent) as progress:
         listener = Listener(request, trials, tracker, progress)
         patience = Patience(pending_trials, lambda line: say(console, line), PATIENCE_SECONDS)
-        callback = Callback(listener, trials, placement.concurrent, patience)
-        _fit(request, trials, populations, placement, callback)
+        most = min(len(trials), request.machine.max_concurrent or len(trials))
+        turns = BasicVariantGenerator(max_concurrent=placement.concurrent)
+        room = Room(placement.trial, most, request.locations.output)
+        callback = Callback(listener, trials, turns, room, patience)
+        _fit(request, trials, populations, placement.trial, turns, callback)
     listener.outcome.slot_seconds = (time.monotonic() - start) * placement.concurrent
     listener.close()
     return listener.outcome
@@ -64,13 +70,14 @@ def _fit(
     request: Request,
     trials: Sequence[Trial],
     populations: MutableMapping[str, Population],
-    placement: Placement,
+    place: TrialPlace,
+    turns: BasicVariantGenerator,
     callback: "Callback",
 ) -> None:
     trainable = tune.with_parameters(
         TrialActor,
         populations=share(populations),
-        place=placement.trial,
+        place=place,
         trials_folder=request.trials_folder,
         plugins=list(request.locations.plugins),
         command=command_line(),
@@ -78,16 +85,13 @@ def _fit(
         pause_after=request.pause_after,
         system_metrics=request.extras.system_metrics,
     )
-    bundles = placement_group(placement.trial)
+    bundles = placement_group(place)
     scratch = tempfile.mkdtemp(prefix="fedcome-tune-")
     try:
         tune.Tuner(
             tune.with_resources(trainable, bundles),
             param_space={"spec": tune.grid_search([spec_of(trial) for trial in trials])},
-            tune_config=tune.TuneConfig(
-                max_concurrent_trials=placement.concurrent,
-                reuse_actors=True,
-            ),
+            tune_config=tune.TuneConfig(search_alg=turns, reuse_actors=True),
             run_config=tune.RunConfig(
                 name="trials",
                 storage_path=scratch,
@@ -117,10 +121,16 @@ class Callback(tune.Callback):
     """Passes on what Tune tells of its trials, as ours."""
 
     def __init__(
-        self, listener: Listener, trials: Sequence[Trial], concurrent: int, patience: Patience
+        self,
+        listener: Listener,
+        trials: Sequence[Trial],
+        turns: BasicVariantGenerator,
+        room: Room,
+        patience: Patience,
     ) -> None:
         self._listener = listener
-        self._concurrent, self._patience = concurrent, patience
+        self._turns, self._room, self._patience = turns, room, patience
+        self._looked = time.monotonic()
         self._trials = {trial.key: trial for trial in trials}
         self._is_watching = False
 
@@ -144,9 +154,12 @@ class Callback(tune.Callback):
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Tune calls it ten times a second, also while it waits."""
         self._listener.check()
+        if time.monotonic() - self._looked > LOOK_SECONDS:
+            self._turns.max_concurrent = self._room.now()
+            self._looked = time.monotonic()
         running = sum(trial.status == "RUNNING" for trial in trials)
         waiting = sum(trial.status == "PENDING" for trial in trials)
-        self._patience.look(waiting > 0 and running < self._concurrent)
+        self._patience.look(waiting > 0 and running < self._turns.max_concurrent)
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._listener.started(self._own(trial))

@@ -3,6 +3,7 @@
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.errors import UserError
 from fedcome_ray.numerics import environment
 from fedcome_ray.runtime.connection import on_every_node
-from fedcome_ray.runtime.nodes import Nodes, find_nodes, unused_words
+from fedcome_ray.runtime.nodes import Nodes, find_nodes, present_nodes, unused_words
 from fedcome_ray.runtime.placement import (
     Node,
     Placement,
@@ -35,6 +36,25 @@ def lay_out(options: MachineOptions, num_trials: int) -> tuple[Placement, str | 
     usable = tuple(node.key for node in found.usable if node.gpus)
     trial = replace(placement.trial, gpu_nodes=usable)
     return placement._replace(trial=trial), unused_words(found)
+
+
+class Room:
+    """How many trials the nodes host that there are by now: some may have joined, or be gone."""
+
+    def __init__(self, trial: TrialPlace, most: int, output: Path) -> None:
+        self._trial, self._most, self._output = trial, most, output
+        self._known = self._keys()
+
+    def now(self) -> int:
+        """Up to `most`; nodes that have joined are refused if they do not see the output folder."""
+        if self._keys() - self._known:
+            with suppress(ray.exceptions.RayError):  # one that is gone again
+                check_storage(self._output)
+                self._known = self._keys()
+        return max(1, capacity(self._trial, present_nodes(self._trial.gpu_nodes), self._most))
+
+    def _keys(self) -> set[str]:
+        return {node.key for node in present_nodes()}
 
 
 def check_gpus(options: MachineOptions, found: Nodes) -> None:
