@@ -56,9 +56,8 @@ def run_trials(
     with as_before, Progress(console, trials, cohorts, placement.concurrent) as progress:
         listener = Listener(request, trials, tracker, progress)
         patience = Patience(pending_trials, lambda line: say(console, line), PATIENCE_SECONDS)
-        most = min(len(trials), request.machine.max_concurrent or len(trials))
         turns = BasicVariantGenerator(max_concurrent=placement.concurrent)
-        room = Room(placement.trial, most, request.locations.output)
+        room = Room(request.machine, len(trials), placement.trial, request.locations.output)
         callback = Callback(listener, trials, turns, room, patience)
         _fit(request, trials, populations, placement.trial, turns, callback)
     listener.outcome.slot_seconds = (time.monotonic() - start) * placement.concurrent

@@ -18,6 +18,7 @@ from fedcome_ray.runtime.placement import (
     Node,
     Placement,
     TrialPlace,
+    at_once,
     bundle_words,
     capacity,
     place,
@@ -41,17 +42,20 @@ def lay_out(options: MachineOptions, num_trials: int) -> tuple[Placement, str | 
 class Room:
     """How many trials the nodes host that there are by now: some may have joined, or be gone."""
 
-    def __init__(self, trial: TrialPlace, most: int, output: Path) -> None:
-        self._trial, self._most, self._output = trial, most, output
+    def __init__(
+        self, options: MachineOptions, num_trials: int, trial: TrialPlace, output: Path
+    ) -> None:
+        self._wishes = options, num_trials, trial
+        self._gpu_nodes, self._output = trial.gpu_nodes, output
         self._known = self._keys()
 
     def now(self) -> int:
-        """Up to `most`; nodes that have joined are refused if they do not see the output folder."""
+        """Nodes that have joined are refused if they do not see the output folder."""
         if self._keys() - self._known:
             with suppress(ray.exceptions.RayError):  # one that is gone again
                 check_storage(self._output)
                 self._known = self._keys()
-        return max(1, capacity(self._trial, present_nodes(self._trial.gpu_nodes), self._most))
+        return max(1, at_once(*self._wishes, present_nodes(self._gpu_nodes)))
 
     def _keys(self) -> set[str]:
         return {node.key for node in present_nodes()}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import ray
 
+from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.errors import UserError
 from fedcome_ray.runtime import feasibility
 from fedcome_ray.runtime.feasibility import Room
@@ -27,8 +28,8 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return some
 
 
-def room(place: TrialPlace, most: int = 56) -> int:
-    return Room(place, most, Path()).now()
+def room(place: TrialPlace, num_trials: int = 56) -> int:
+    return Room(MachineOptions(), num_trials, place, Path()).now()
 
 
 def test_nodes_that_are_gone_do_not_count(nodes: list[dict[str, Any]]) -> None:
@@ -49,7 +50,8 @@ def test_gpus_count_where_they_are_known_to_be_of_use(nodes: list[dict[str, Any]
 def test_the_room_follows_the_nodes_up_to_what_there_is_to_do(nodes: list[dict[str, Any]]) -> None:
     place = TrialPlace(is_joint=True)
     assert room(place) == 10
-    assert room(place, most=7) == 7
+    assert room(place, num_trials=7) == 7
+    assert room(replace(place, num_shards=2)) == 5  # a core for each shard
     nodes.clear()
     assert room(place) == 1  # or nothing would ever start
 
@@ -64,7 +66,7 @@ def test_a_node_that_joins_must_see_the_output_folder(
         return [True, True, True, len(asked) == 1]
 
     monkeypatch.setattr(feasibility, "on_every_node", see)
-    later = Room(TrialPlace(is_joint=True), 56, tmp_path)
+    later = Room(MachineOptions(), 56, TrialPlace(is_joint=True), tmp_path)
     assert later.now() == 10
     nodes.append(told("e", 3))
     assert [later.now(), later.now()] == [13, 13]
