@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import ray
 from ray import tune
 from ray.air._internal import usage
 from ray.tune.execution.class_cache import _ActorClassCache
+from ray.tune.search import BasicVariantGenerator
 from rich.console import Console
 
 from fedcome_ray.console.exits import handling
@@ -25,8 +26,8 @@ from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.launch.request import Request
 from fedcome_ray.runtime.connection import replaced
-from fedcome_ray.runtime.feasibility import check_folder, check_storage, lay_out
-from fedcome_ray.runtime.placement import Placement, TrialPlace, words
+from fedcome_ray.runtime.feasibility import Room, check_folder, check_storage, lay_out
+from fedcome_ray.runtime.placement import TrialPlace, words
 from fedcome_ray.runtime.populations import share
 from fedcome_ray.runtime.trial_actor import TrialActor
 from fedcome_ray.runtime.waiting import PATIENCE_SECONDS, Patience, pending_trials
@@ -35,6 +36,8 @@ from fedcome_ray.trials.origin import command_line
 
 # Restarts of a trial whose process or node died; its own errors are not repeated.
 MAX_DEATHS = 5
+# How often nodes that have joined or left are looked for.
+LOOK_SECONDS = 1.0
 
 
 def run_trials(
@@ -50,10 +53,12 @@ def run_trials(
     With a lease, trials are kept in its storage.
     """
     placement, unused_gpus = lay_out(request.machine, len(trials))
-    if lease is None:
-        check_folder(request.locations.output)
-    else:
-        check_storage(lease.remote)
+    check_output = (
+        partial(check_folder, request.locations.output)
+        if lease is None
+        else partial(check_storage, lease.remote)
+    )
+    check_output()
     if unused_gpus is not None:
         say(console, unused_gpus, "yellow")
     tell(console, words(placement))
@@ -67,8 +72,10 @@ def run_trials(
     with as_before, Progress(console, trials, cohorts, placement.concurrent) as progress:
         listener = Listener(request, trials, tracker, progress)
         patience = Patience(pending_trials, lambda line: say(console, line), PATIENCE_SECONDS)
-        callback = Callback(listener, trials, placement.concurrent, patience)
-        _fit(request, trials, populations, placement, callback, lease)
+        turns = BasicVariantGenerator(max_concurrent=placement.concurrent)
+        room = Room(request.machine, len(trials), placement.trial, check_output)
+        callback = Callback(listener, trials, turns, room, patience)
+        _fit(request, trials, populations, placement.trial, turns, callback, lease)
     listener.outcome.slot_seconds = (time.monotonic() - start) * placement.concurrent
     listener.close()
     return listener.outcome
@@ -78,7 +85,8 @@ def _fit(
     request: Request,
     trials: Sequence[Trial],
     populations: MutableMapping[str, Population],
-    placement: Placement,
+    place: TrialPlace,
+    turns: BasicVariantGenerator,
     callback: "Callback",
     lease: Lease | None,
 ) -> None:
@@ -86,7 +94,7 @@ def _fit(
         TrialActor,
         trials={trial.key: trial.model_dump(mode="json") for trial in trials},
         populations=share(populations),
-        place=placement.trial,
+        place=place,
         trials_folder=request.trials_folder,
         lease=lease,
         plugins=list(request.locations.plugins),
@@ -95,16 +103,13 @@ def _fit(
         pause_after=request.pause_after,
         system_metrics=request.extras.system_metrics,
     )
-    bundles = placement_group(placement.trial)
+    bundles = placement_group(place)
     scratch = tempfile.mkdtemp(prefix="fedcome-tune-")
     tuner = tune.Tuner(
         tune.with_resources(trainable, bundles),
         # Only their keys: Tune copies the whole list for each of them.
         param_space={"key": tune.grid_search([trial.key for trial in trials])},
-        tune_config=tune.TuneConfig(
-            max_concurrent_trials=placement.concurrent,
-            reuse_actors=True,
-        ),
+        tune_config=tune.TuneConfig(search_alg=turns, reuse_actors=True),
         run_config=tune.RunConfig(
             name="trials",
             storage_path=scratch,
@@ -147,10 +152,16 @@ class Callback(tune.Callback):
     """Passes on what Tune tells of its trials, as ours."""
 
     def __init__(
-        self, listener: Listener, trials: Sequence[Trial], concurrent: int, patience: Patience
+        self,
+        listener: Listener,
+        trials: Sequence[Trial],
+        turns: BasicVariantGenerator,
+        room: Room,
+        patience: Patience,
     ) -> None:
         self._listener = listener
-        self._concurrent, self._patience = concurrent, patience
+        self._turns, self._room, self._patience = turns, room, patience
+        self._looked = time.monotonic()
         self._trials = {trial.key: trial for trial in trials}
         self._is_watching = False
 
@@ -174,9 +185,12 @@ class Callback(tune.Callback):
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Tune calls it ten times a second, also while it waits."""
         self._listener.check()
+        if time.monotonic() - self._looked > LOOK_SECONDS:
+            self._turns.max_concurrent = self._room.now()
+            self._looked = time.monotonic()
         running = sum(trial.status == "RUNNING" for trial in trials)
         waiting = sum(trial.status == "PENDING" for trial in trials)
-        self._patience.look(waiting > 0 and running < self._concurrent)
+        self._patience.look(waiting > 0 and running < self._turns.max_concurrent)
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self._listener.started(self._own(trial))

@@ -2,7 +2,8 @@
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,12 @@ from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.errors import UserError
 from fedcome_ray.numerics import environment
 from fedcome_ray.runtime.connection import on_every_node
-from fedcome_ray.runtime.nodes import Nodes, find_nodes, unused_words
+from fedcome_ray.runtime.nodes import Nodes, find_nodes, present_nodes, unused_words
 from fedcome_ray.runtime.placement import (
     Node,
     Placement,
     TrialPlace,
+    at_once,
     bundle_words,
     capacity,
     place,
@@ -36,6 +38,32 @@ def lay_out(options: MachineOptions, num_trials: int) -> tuple[Placement, str | 
     usable = tuple(node.key for node in found.usable if node.gpus)
     trial = replace(placement.trial, gpu_nodes=usable)
     return placement._replace(trial=trial), unused_words(found)
+
+
+class Room:
+    """How many trials the nodes host that there are by now: some may have joined, or be gone."""
+
+    def __init__(
+        self,
+        options: MachineOptions,
+        num_trials: int,
+        trial: TrialPlace,
+        check_output: Callable[[], None],
+    ) -> None:
+        self._wishes = options, num_trials, trial
+        self._gpu_nodes, self._check_output = trial.gpu_nodes, check_output
+        self._known = self._keys()
+
+    def now(self) -> int:
+        """Nodes that have joined are refused if they cannot write the output."""
+        if self._keys() - self._known:
+            with suppress(ray.exceptions.RayError):  # one that is gone again
+                self._check_output()
+                self._known = self._keys()
+        return max(1, at_once(*self._wishes, present_nodes(self._gpu_nodes)))
+
+    def _keys(self) -> set[str]:
+        return {node.key for node in present_nodes()}
 
 
 def check_gpus(options: MachineOptions, found: Nodes) -> None:

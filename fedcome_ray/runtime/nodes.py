@@ -1,5 +1,6 @@
 """The nodes of a cluster, with the GPUs that trials can use there."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import ray
@@ -28,7 +29,7 @@ def find_nodes() -> Nodes:
 
     A node that can use only some of its GPUs is taken to have none: Ray gives out the others too.
     """
-    alive = [node for node in ray.nodes() if node["Alive"]]
+    alive = _alive()
     asked = [node["NodeID"] for node in alive if _counted(node)]
     answers = dict(zip(asked, on_nodes(asked, gpus_here), strict=True))
     usable, unused_gpus = [], []
@@ -42,6 +43,21 @@ def find_nodes() -> Nodes:
         else:
             usable.append(node._replace(gpu_memory=min(gpu.memory for gpu in answer.usable)))
     return Nodes(usable, unused_gpus)
+
+
+def present_nodes(with_gpus: Sequence[str] = ()) -> list[Node]:
+    """The nodes by now, as Ray counts them; nothing is asked of them.
+
+    If some are known to be those with GPUs to use, the GPUs of others are not counted.
+    """
+    found = map(_node, _alive())
+    return [
+        node.without_gpus() if with_gpus and node.key not in with_gpus else node for node in found
+    ]
+
+
+def _alive() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 def gpus_here() -> Gpus:

@@ -110,14 +110,30 @@ def place(options: MachineOptions, num_trials: int, nodes: Sequence[Node]) -> Pl
         memory_per_shard=options.memory_per_shard,
         is_joint=True,
     )
-    most = min(num_trials, options.max_concurrent or num_trials)
     if options.cpus_per_shard is not None:
-        trial = replace(trial, cpus_per_shard=options.cpus_per_shard)
-        return Placement(trial, max(1, capacity(trial, nodes, most)))
-    wanted = max(1, min(most, math.floor(processes / shards)))
-    choices = [replace(trial, cpus_per_shard=own) for own in _cpus_per_shard(trial, nodes)]
-    best = max(choices, key=lambda choice: capacity(choice, nodes, wanted))  # the first of equals
-    return Placement(best, max(1, capacity(best, nodes, wanted)))
+        choices = [replace(trial, cpus_per_shard=options.cpus_per_shard)]
+    else:
+        choices = [replace(trial, cpus_per_shard=own) for own in _cpus_per_shard(trial, nodes)]
+    numbers = [at_once(options, num_trials, choice, nodes) for choice in choices]
+    most = max(numbers)
+    return Placement(choices[numbers.index(most)], max(1, most))  # the first of equals
+
+
+def at_once(
+    options: MachineOptions, num_trials: int, trial: TrialPlace, nodes: Sequence[Node]
+) -> int:
+    """How many such trials are to run at the same time on these nodes; 0 if they host none.
+
+    Not more than have a core, or their part of a GPU, for each shard, unless the user says what a
+    shard reserves.
+    """
+    most = min(num_trials, options.max_concurrent or num_trials)
+    if options.cpus_per_shard is None:
+        processes = sum(node.cpus for node in nodes)
+        if trial.gpus_per_shard:
+            processes = sum(node.gpus for node in nodes) * round(1 / trial.gpus_per_shard)
+        most = max(1, min(most, math.floor(processes / trial.num_shards)))
+    return capacity(trial, nodes, most)
 
 
 def _processes_per_gpu(options: MachineOptions, num_trials: int, nodes: Sequence[Node]) -> int:

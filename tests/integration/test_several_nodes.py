@@ -1,45 +1,206 @@
-"""A given cluster of several nodes, on this machine."""
+"""Clusters of several nodes, which join and die while trials run: the same bits as on one."""
 
+import json
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+from fedcome_ray.trials.folder import read_result, read_rounds
+from tests.clusters import RayCluster, no_namespaces_because, ray_cluster, until
+from tests.end_to_end.commands import ROOT, environment
+from tests.leftovers import bits
+
 pytestmark = pytest.mark.ray
 
-# In a process of its own: this one may be connected to another cluster.
-SCRIPT = """
-import sys
-from fedcome_ray import runtime, tune  # before Ray: its switches
-from ray.cluster_utils import Cluster
+ROUNDS, SEEDS = 5, 6
+# FedAvg whose server waits in the third round of its process until the gate, a file, is there: a
+# trial that has started keeps its place as long as a test needs. Every round leaves a checkpoint.
+GATED = """
+import time
+from pathlib import Path
+from typing import Literal
+from fedcome_ray.hyperparameters import Hyperparameters
+from fedcome_ray.methods import parts
+from fedcome_ray.methods.method import Method
+from fedcome_ray.trials import run
 
-nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-for _ in range(2):
-    nodes.add_node(num_cpus=1, object_store_memory=100_000_000)
-code = tune.main([
-    "--grid", "heterogeneity", "--address", nodes.address, "--output", sys.argv[1],
-    "--set", "rounds=3", "--set", "data.partition.classes=2", "--set", "method.name=scaffold",
-    "--set", "seed=0",
-    "--num-shards", "2", "--cpus-per-shard", "0.5",
-])
-from fedcome_ray import doctor
-code = code or doctor.main(["--address", nodes.address, "--output", sys.argv[1]])
-nodes.shutdown()
-sys.exit(code)
+run.CHECKPOINT_SECONDS, run.CHECKPOINT_SHARE = 0.0, 1e9
+GATE, rounds = Path(__file__).with_name("gate"), []
+
+
+class Gated(Hyperparameters):
+    name: Literal["gated"] = "gated"
+
+
+def build(hp):
+    def aggregate(server, cohort, report):
+        if len(server.params) > 100:  # not in the rehearsal
+            rounds.append(1)
+            while len(rounds) > 2 and not GATE.exists():
+                time.sleep(0.05)
+        return parts.average(server, cohort, report)
+
+    return Method(
+        init_server=parts.only_params,
+        init_client=parts.stateless,
+        broadcast=parts.send_params,
+        correct=parts.uncorrected,
+        carry=parts.keep,
+        aggregate=aggregate,
+    )
+"""
+ALONE = """
+import sys
+from pathlib import Path
+from fedcome_ray.experiments.grid import DEFAULTS_ALONE, NO_PROFILE, sweep
+from fedcome_ray.experiments.settings import parse_axes, parse_overrides
+from fedcome_ray.experiments.trial import identified
+from fedcome_ray.plugins import load_plugins
+from tests.leftovers import run_untracked
+
+plugin, output, seeds, *settings = sys.argv[1:]
+load_plugins([plugin])
+axes = parse_axes([seeds])
+for trial in identified(sweep(DEFAULTS_ALONE, NO_PROFILE, parse_overrides(settings), axes), None):
+    run_untracked(trial, Path(output))
 """
 
 
-def test_a_grid_runs_on_the_nodes_of_a_given_cluster(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path / "results")],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
+class Work(NamedTuple):
+    """A sweep of gated trials: how a launch of it is asked for, and what it must leave."""
+
+    folder: Path
+    gate: Path
+    words: list[str]
+    bits: dict[str, Any]
+
+    def tune(self, name: str, address: str) -> list[str]:
+        """The words of its launch, with results in the folder of this name."""
+        where = ["--address", address, "--device", "cpu", "--output", str(self.folder / name)]
+        return ["-m", "fedcome_ray.tune", *self.words, *where]
+
+    def rounds(self, name: str) -> list[int]:
+        """How many rounds each trial has behind it on disk, the initial model not counted."""
+        return [len(read_rounds(one)) - 1 for one in (self.folder / name / "trials").glob("*")]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    """Two nodes that differ; a third may join."""
+    with ray_cluster() as nodes:
+        nodes.add(cpus=1)
+        nodes.watch()
+        nodes.add(cpus=2, gpus=1)
+        yield nodes
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
+    """Run in one process first, with the gate open."""
+    folder = tmp_path_factory.mktemp("work")
+    plugin, gate, alone = folder / "gated.py", folder / "gate", folder / "alone"
+    plugin.write_text(GATED)
+    gate.touch()
+    settings = ["method.name=gated", f"rounds={ROUNDS}", "data.num_clients=6", "model.hidden=[8]"]
+    seeds = f"seed={','.join(map(str, range(SEEDS)))}"
+    command = [sys.executable, "-c", ALONE, str(plugin), str(alone), seeds, *settings]
+    subprocess.run(command, env=environment(), timeout=200, check=True)
+    words = ["--plugin", str(plugin), "--axis", seeds]
+    words += [word for setting in settings for word in ("--set", setting)]
+    found = bits(alone)
+    assert len(found) == SEEDS
+    return Work(folder, gate, words, found)
+
+
+@pytest.fixture(autouse=True)
+def is_closed(work: Work) -> None:
+    work.gate.unlink(missing_ok=True)
+
+
+def used(cluster: RayCluster) -> list[float]:
+    """The CPUs that are in use on each node, from the smallest node to the largest."""
+    return [one.cpus - one.free for one in sorted(cluster.usage.values())]
+
+
+def finish(launch: "subprocess.Popen[str]") -> str:
+    said, _ = launch.communicate(timeout=200)
+    assert launch.returncode == 0, said
+    return said
+
+
+@pytest.mark.skipif(no_namespaces_because() is not None, reason=no_namespaces_because() or "")
+def test_nodes_have_addresses_of_their_own(cluster: RayCluster) -> None:
+    until(lambda: len(cluster.usage) == 2, "two nodes")
+    assert len({address.rpartition(":")[0] for address in cluster.usage}) == 2
+
+
+def test_a_driver_dies_and_the_same_command_goes_on(cluster: RayCluster, work: Work) -> None:
+    command = work.tune("killed", "auto")
+    first = cluster.start(*command)
+    # All that the nodes have, one process a core, is used; and each of these trials has begun.
+    until(lambda: used(cluster) == [1, 2], "three trials on two nodes")
+    until(lambda: work.rounds("killed") == [2, 2, 2], "rounds")
+    first.kill()
+    until(lambda: used(cluster) == [0, 0], "their end")
+    work.gate.touch()
+    said = finish(cluster.start(*command))
+    assert f"{SEEDS - 3} to run" in said
+    assert "3 go on at round 3" in said
+    assert bits(work.folder / "killed") == work.bits
+
+
+def test_a_node_joins_and_is_used_and_dies_and_nothing_is_lost(
+    cluster: RayCluster, work: Work
+) -> None:
+    launch = cluster.start(*work.tune("joined", cluster.address))
+    until(lambda: used(cluster) == [1, 2], "three trials on two nodes")
+    third = cluster.add(cpus=3)
+    until(lambda: used(cluster) == [1, 2, 3], "three more on the node that joined")
+    until(lambda: work.rounds("joined") == [2] * SEEDS, "rounds")
+    third.kill()
+    until(lambda: used(cluster) == [1, 2], "what is left")
+    work.gate.touch()
+    assert f"{SEEDS} of {SEEDS} trials" in finish(launch)
+    assert bits(work.folder / "joined") == work.bits
+
+
+def test_a_job_takes_its_code_and_its_switches_to_every_node(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    """As `ray job submit` starts it, which itself needs more of Ray than we do."""
+    for name in ("fedcome_ray", "tune_configs"):
+        shutil.copytree(ROOT / name, tmp_path / "job" / name, ignore=lambda *_: ["__pycache__"])
+    (tmp_path / "job/fedcome_ray/version.py").write_text('__version__ = "9.9.9"\n')
+    variables = {"FEDCOME_PORTABLE": "1", "FEDCOME_CAPTURE": "0"}
+    job = {"runtime_env": {"working_dir": str(tmp_path / "job"), "env_vars": variables}}
+    words = ["--set", "rounds=2", "--num-shards", "3", "--device", "cpu", "--axis", "seed=0"]
+    words += ["--address", "auto", "--output", str(tmp_path / "results")]
+    finish(
+        cluster.start(
+            "-m",
+            "fedcome_ray.tune",
+            *words,
+            PYTHONPATH=str(tmp_path / "job"),
+            RAY_ADDRESS=cluster.address,
+            RAY_JOB_CONFIG_JSON_ENV_VAR=json.dumps(job),
+            **variables,
+        )
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 of 1 trials" in done.stdout
-    assert "✓ plain nodes" in done.stdout
-    assert "✓ portable nodes" in done.stdout
-    assert done.stdout.count("do not depend on company") == 3
+    (folder,) = (tmp_path / "results" / "trials").iterdir()
+    result = read_result(folder)
+    assert result is not None
+    assert result.provenance["version.fedcome_ray"] == "9.9.9"
+    assert {one["portable"] for one in result.computed_with} == {"true"}
+
+
+def test_every_node_is_examined(cluster: RayCluster, tmp_path: Path) -> None:
+    words = ["--address", cluster.address, "--output", str(tmp_path)]
+    said = finish(cluster.start("-m", "fedcome_ray.doctor", *words))
+    assert "✓ plain nodes" in said
+    assert "✓ portable nodes" in said
+    assert said.count("do not depend on company") == 2
