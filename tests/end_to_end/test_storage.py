@@ -93,6 +93,7 @@ def expected() -> torch.Tensor:
     return run_trial(Trial.model_validate({**SETTINGS, "seed": 0})).params
 
 
+@pytest.mark.timeout(1200)  # four commands, which a busy machine takes its time for
 def test_a_grid_equals_the_local_one_and_is_known_elsewhere(
     s3: Server, tmp_path: Path, expected: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
