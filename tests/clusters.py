@@ -154,9 +154,10 @@ class RayCluster:
 
         def read() -> None:
             assert watcher.stdout is not None
-            for line in watcher.stdout:
-                with suppress(json.JSONDecodeError):  # Ray's own words
-                    self.usage = {key: Usage(*one) for key, one in json.loads(line).items()}
+            with watcher.stdout as lines:
+                for line in lines:
+                    with suppress(json.JSONDecodeError):  # Ray's own words
+                        self.usage = {key: Usage(*one) for key, one in json.loads(line).items()}
 
         threading.Thread(target=read, daemon=True).start()
 
