@@ -25,7 +25,7 @@ import psutil
 from tests.end_to_end.commands import environment
 
 SUBNET = "10.213.97"
-PATIENCE_SECONDS = 150
+PATIENCE_SECONDS = 300
 # A dead node is noticed within seconds, and a slow one is not taken for dead.
 HEALTH = {
     "RAY_health_check_initial_delay_ms": "0",

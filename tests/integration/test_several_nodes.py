@@ -133,7 +133,7 @@ def used(cluster: RayCluster) -> list[float]:
 
 
 def finish(launch: "subprocess.Popen[str]") -> str:
-    said, _ = launch.communicate(timeout=200)
+    said, _ = launch.communicate(timeout=400)
     assert launch.returncode == 0, said
     return said
 
