@@ -25,7 +25,7 @@ import psutil
 from tests.end_to_end.commands import environment
 
 SUBNET = "10.213.97"
-PATIENCE_SECONDS = 150
+PATIENCE_SECONDS = 300
 # A dead node is noticed within seconds, and a slow one is not taken for dead.
 HEALTH = {
     "RAY_health_check_initial_delay_ms": "0",
@@ -154,9 +154,10 @@ class RayCluster:
 
         def read() -> None:
             assert watcher.stdout is not None
-            for line in watcher.stdout:
-                with suppress(json.JSONDecodeError):  # Ray's own words
-                    self.usage = {key: Usage(*one) for key, one in json.loads(line).items()}
+            with watcher.stdout as lines:
+                for line in lines:
+                    with suppress(json.JSONDecodeError):  # Ray's own words
+                        self.usage = {key: Usage(*one) for key, one in json.loads(line).items()}
 
         threading.Thread(target=read, daemon=True).start()
 

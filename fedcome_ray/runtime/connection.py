@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import ray
 from ray._private import parameter, ray_constants, services
 from ray._private.node import Node as RayNode
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rich.console import Console
 
@@ -147,6 +148,20 @@ def check_address(address: str) -> None:
         _probe(address)
     except (OSError, UnicodeError) as error:  # the latter of a name that cannot be one
         raise UserError(f"--address: nothing listens at `{address}`: {error}") from None
+    _ask(address)
+
+
+def _ask(address: str) -> None:
+    """Refuse a cluster that does not let us in, or what is none; Ray would try for ever."""
+    try:
+        GcsClient(address=address).check_alive([], timeout=5)
+    except ray.exceptions.AuthenticationError:
+        raise UserError(
+            f"--address: the cluster at `{address}` wants its token: set RAY_AUTH_MODE=token, and "
+            f"RAY_AUTH_TOKEN to what it was started with"
+        ) from None
+    except ray.exceptions.RayError as error:
+        raise UserError(f"--address: no Ray cluster answers at `{address}`: {error}") from None
 
 
 def _found() -> str:

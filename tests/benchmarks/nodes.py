@@ -99,7 +99,8 @@ def start(cluster: RayCluster, output: Path, rounds: int, trials: int) -> "subpr
     settings = {**SETTINGS, "rounds": rounds}
     words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     words += ["--axis", f"seed={','.join(map(str, range(trials)))}", "--address", cluster.address]
-    return cluster.start("-m", "fedcome_ray.tune", *words, "--output", str(output))
+    words += ["--output", str(output), "--tracking-uri", f"sqlite:///{output.parent / 'mlflow.db'}"]
+    return cluster.start("-m", "fedcome_ray.tune", *words)
 
 
 def finish(launch: "subprocess.Popen[str]") -> None:

@@ -81,8 +81,13 @@ class Work(NamedTuple):
 
     def tune(self, name: str, address: str) -> list[str]:
         """The words of its launch, with results in the folder of this name."""
-        where = ["--address", address, "--device", "cpu", "--output", str(self.folder / name)]
-        return ["-m", "fedcome_ray.tune", *self.words, *where]
+        where = ["--address", address, "--output", str(self.folder / name)]
+        return ["-m", "fedcome_ray.tune", *self.words, *where, "--device", "cpu", *self.tracked]
+
+    @property
+    def tracked(self) -> list[str]:
+        """One store for all: making one takes longer than these trials."""
+        return ["--tracking-uri", f"sqlite:///{self.folder / 'mlflow.db'}"]
 
     def rounds(self, name: str) -> list[int]:
         """How many rounds each trial has behind it on disk, the initial model not counted."""
@@ -128,7 +133,7 @@ def used(cluster: RayCluster) -> list[float]:
 
 
 def finish(launch: "subprocess.Popen[str]") -> str:
-    said, _ = launch.communicate(timeout=200)
+    said, _ = launch.communicate(timeout=400)
     assert launch.returncode == 0, said
     return said
 
@@ -139,6 +144,14 @@ def test_nodes_have_addresses_of_their_own(cluster: RayCluster) -> None:
     assert len({address.rpartition(":")[0] for address in cluster.usage}) == 2
 
 
+def test_a_cluster_that_wants_a_token_says_so(cluster: RayCluster, work: Work) -> None:
+    variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "another" * 5}
+    refused = cluster.start(*work.tune("refused", cluster.address), **variables)
+    said, _ = refused.communicate(timeout=200)
+    assert refused.returncode == 2, said
+    assert f"the cluster at `{cluster.address}` wants its token" in said
+
+
 def test_a_driver_dies_and_the_same_command_goes_on(cluster: RayCluster, work: Work) -> None:
     command = work.tune("killed", "auto")
     first = cluster.start(*command)
@@ -146,6 +159,7 @@ def test_a_driver_dies_and_the_same_command_goes_on(cluster: RayCluster, work: W
     until(lambda: used(cluster) == [1, 2], "three trials on two nodes")
     until(lambda: work.rounds("killed") == [2, 2, 2], "rounds")
     first.kill()
+    first.communicate()
     until(lambda: used(cluster) == [0, 0], "their end")
     work.gate.touch()
     said = finish(cluster.start(*command))
@@ -170,7 +184,7 @@ def test_a_node_joins_and_is_used_and_dies_and_nothing_is_lost(
 
 
 def test_a_job_takes_its_code_and_its_switches_to_every_node(
-    cluster: RayCluster, tmp_path: Path
+    cluster: RayCluster, work: Work, tmp_path: Path
 ) -> None:
     """As `ray job submit` starts it, which itself needs more of Ray than we do."""
     for name in ("fedcome_ray", "tune_configs"):
@@ -179,7 +193,7 @@ def test_a_job_takes_its_code_and_its_switches_to_every_node(
     variables = {"FEDCOME_PORTABLE": "1", "FEDCOME_CAPTURE": "0"}
     job = {"runtime_env": {"working_dir": str(tmp_path / "job"), "env_vars": variables}}
     words = ["--set", "rounds=2", "--num-shards", "3", "--device", "cpu", "--axis", "seed=0"]
-    words += ["--address", "auto", "--output", str(tmp_path / "results")]
+    words += ["--address", "auto", "--output", str(tmp_path / "results"), *work.tracked]
     finish(
         cluster.start(
             "-m",
