@@ -5,8 +5,7 @@ import logging
 import os
 import secrets
 import signal
-import socket
-import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -15,14 +14,15 @@ from functools import partial
 from typing import Any, TypeVar
 
 import ray
-from ray._private import parameter, ray_constants
+from ray._private import parameter, ray_constants, services
 from ray._private.node import Node as RayNode
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rich.console import Console
 
-from fedcome_ray.console.exits import FAILED, INTERRUPTED, handling
-from fedcome_ray.errors import UserError, cut
+from fedcome_ray.console.exits import handling
+from fedcome_ray.errors import FedcomeError, UserError, cut
 from fedcome_ray.numerics import environment
+from fedcome_ray.runtime.presence import Watch, probe
 
 AnyT = TypeVar("AnyT")
 
@@ -37,8 +37,14 @@ _PRIVATE = {
     # ... and end when nobody has needed them for this long.
     "num_workers_soft_limit": 0,
     "idle_worker_killing_time_threshold_ms": 10_000,
+    # On a machine that is busy its processes may be late: none is given up that is at work.
+    "agent_register_timeout_ms": 600_000,
+    "worker_register_timeout_seconds": 600,
+    "health_check_timeout_ms": 600_000,
 }
 """How a private Ray differs from others."""
+START_SECONDS = 150.0
+"""For a private Ray to start: a busy machine takes longer than the 30 that Ray has patience."""
 
 
 @contextmanager
@@ -76,18 +82,17 @@ def connected(address: str | None, console: Console) -> Iterator[dict[str, float
         _starts.set(None)
         start.result()
     token = _addresses.set(address)
-    is_over = threading.Event()
+    watch = Watch(address, console)
 
     def stop(*_: object) -> None:
-        threading.Thread(target=_leave_without_ray, args=(is_over, console), daemon=True).start()
+        watch.told()
         os.kill(os.getpid(), signal.SIGINT)
 
     # Ray's own handler of SIGTERM aborts the process; a stop by Ctrl-C is orderly.
     try:
-        with handling(signal.SIGTERM, stop):
+        with watch, handling(signal.SIGTERM, stop):
             yield ray.cluster_resources()
     finally:
-        is_over.set()
         _addresses.reset(token)
         _leave()
 
@@ -109,22 +114,6 @@ def _leave() -> None:
             gc.enable()
 
 
-def _leave_without_ray(is_over: threading.Event, console: Console) -> None:
-    """End this process if Ray is gone; Ray's client would block it for a minute, then abort.
-
-    That is so when SIGTERM went to the whole process group, as batch systems send it. The folders
-    of trials are always in a state to go on from.
-    """
-    address = ray.get_runtime_context().gcs_address
-    while not is_over.wait(0.5):
-        try:
-            _probe(address)
-        except OSError:
-            console.show_cursor()
-            console.print(INTERRUPTED)
-            os._exit(FAILED)
-
-
 def check_address(address: str) -> None:
     """Refuse an address at which nothing listens; Ray itself would try for minutes."""
     if address == "auto":
@@ -133,7 +122,7 @@ def check_address(address: str) -> None:
     if "://" in address or not host or not _is_port(port):
         raise UserError(f"--address: expected HOST:PORT or `auto`, got `{cut(address)}`")
     try:
-        _probe(address)
+        probe(address)
     except (OSError, UnicodeError) as error:  # the latter of a name that cannot be one
         raise UserError(f"--address: nothing listens at `{address}`: {error}") from None
 
@@ -142,21 +131,16 @@ def _is_port(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 5 and 0 < int(text) < 2**16
 
 
-def _probe(address: str) -> None:
-    """Raise OSError unless something listens at HOST:PORT."""
-    host, _, port = address.rpartition(":")
-    socket.create_connection((host, int(port)), timeout=5).close()
-
-
 def _connect(address: str | None) -> None:
     """Join the cluster at this address, or start a private one on the loopback interface."""
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         # Ray asks for a token by default: a fresh one, which only this launch's processes know.
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        os.environ.setdefault("RAY_gcs_server_port_wait_time_s", str(int(START_SECONDS)))
         # Without "local", Ray would join whatever RAY_ADDRESS or an earlier `ray start` names.
-        with _on_loopback(), _without_onlookers():
-            ray.init("local", include_dashboard=False, _system_config=_PRIVATE, **quiet)
+        with _on_loopback(), _without_onlookers(), _in_its_own_time():
+            _init_private(quiet)
         return
     try:
         # The switches of a private Ray's processes are inherited, those of other nodes are sent.
@@ -167,6 +151,14 @@ def _connect(address: str | None) -> None:
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"--address: no Ray cluster answers at `{address}`: {reason}") from None
+
+
+def _init_private(quiet: dict[str, Any]) -> None:
+    try:
+        ray.init("local", include_dashboard=False, _system_config=_PRIVATE, **quiet)
+    except Exception as error:  # whatever: a machine too busy to start it within Ray's limits
+        reason = (str(error) or repr(error)).strip().splitlines()[0]
+        raise FedcomeError(f"Ray did not start: {reason}; the same command goes on") from error
 
 
 @contextmanager
@@ -192,6 +184,25 @@ def _without_onlookers() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(_replaced(parameter, "RayParams", params))
         stack.enter_context(_replaced(RayNode, "start_api_server", lambda *_, **__: None))
+        yield
+
+
+@contextmanager
+def _in_its_own_time() -> Iterator[None]:
+    """Let a Ray that is started meanwhile be late."""
+    plain: Callable[..., Any] = services.get_node
+
+    def patient(*arguments: Any) -> Any:
+        end = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return plain(*arguments)
+            except RuntimeError:  # it is not there yet
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
+
+    with _replaced(services, "get_node", patient):
         yield
 
 
