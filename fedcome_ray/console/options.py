@@ -9,6 +9,8 @@ from typing import Literal
 
 from fedcome_ray.errors import UserError
 
+MAX_SHARDS = 10_000  # each is a process
+
 
 @dataclass(frozen=True)
 class MachineOptions:
@@ -38,6 +40,8 @@ class MachineOptions:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int) and value >= 1):
                 raise UserError(f"{name}: expected a whole number of at least 1, got `{value}`")
+        if self.num_shards is not None and self.num_shards > MAX_SHARDS:
+            raise UserError(f"num_shards: at most {MAX_SHARDS:,}, got `{self.num_shards}`")
 
     def _check_gpus(self) -> None:
         if self.device not in ("auto", "cpu", "gpu"):
@@ -67,3 +71,5 @@ class Locations:
     tracking_uri: str  # of MLflow
     data_dir: Path | None = None
     plugins: tuple[str, ...] = ()
+    log_every: int | None = None
+    """Which rounds go to MLflow, beside the last; None: as before, at first all."""

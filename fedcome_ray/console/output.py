@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from fedcome_ray.console.paths import default_tracking_uri
+from fedcome_ray.errors import without_passwords
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -86,8 +87,11 @@ def say_where(out: "Console", results: Path, output: Path, uri: str) -> None:
     say(out, f"results    {results}")
     if uri == default_tracking_uri(output):
         say(out, f"compare    python -m fedcome_ray.ui --output {shlex.quote(str(output))}")
+    elif uri.startswith("http"):
+        say(out, f"compare    {without_passwords(uri)}")
     else:
-        say(out, f"compare    mlflow ui --backend-store-uri {shlex.quote(uri)}")
+        store = shlex.quote(without_passwords(uri))
+        say(out, f"compare    mlflow ui --backend-store-uri {store}")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from fedcome_ray.launch.conclusion import launch_record
 from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.request import Finished, Request
 from fedcome_ray.launch.work import words_of
-from fedcome_ray.tracking.store import check_uri
+from fedcome_ray.tracking.address import check_uri
 from fedcome_ray.tracking.tracker import Tracker
 from fedcome_ray.trials.folder import exclusive
 from fedcome_ray.trials.memory import check_memory
@@ -38,11 +38,18 @@ def launch(request: Request, console: Console) -> Outcome:
         }
         artifacts = locations.output / "artifacts"
         with Tracker(
-            locations.tracking_uri, request.grid_name, artifacts, tags, partial(doing, console)
+            locations.tracking_uri,
+            request.grid_name,
+            artifacts,
+            tags,
+            partial(doing, console),
+            log_every=locations.log_every,
         ) as tracker:
             for trial in before.trials:
                 tracker.mirror(trial, request.folder(trial))
             outcome = _run(request, before, populations, tracker, console)
+            # If nothing came of it, what ails the trials may well ail the store: a full disk.
+            tracker.is_patient = bool(outcome.finished) or not outcome.failures
             tracker.check_open()
             after = Finished.read(request) if outcome.pending else before
             tracker.launch_ended(*launch_record(after, outcome))
