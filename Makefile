@@ -42,11 +42,12 @@ format: $(STAMP)  ## format the code and mend what ruff can mend
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## measure engine, consensus, starts and memory beside the alternatives
+bench: $(STAMP)  ## measure engine, consensus, starts, memory and tracking
 	$(BIN)/python -m tests.benchmarks.engine --quick
 	$(BIN)/python -m tests.benchmarks.consensus --quick
 	$(BIN)/python -m tests.benchmarks.start
 	$(BIN)/python -m tests.benchmarks.memory --rounds 1000
+	$(BIN)/python -m tests.benchmarks.tracking --trials 50 --seconds 6
 
 bench-peers: $(STAMP)  ## measure a whole training beside other frameworks, installed into .venv/peers
 	$(BIN)/python -m tests.benchmarks.peers --quick

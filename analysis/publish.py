@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
 from fedcome_ray import metrics
-from fedcome_ray.errors import UserError
+from fedcome_ray.errors import UserError, without_passwords
 from fedcome_ray.trials.provenance import provenance
 
 from . import claims, figures, found, page, render, report, results, scores, tables, wins
@@ -166,7 +166,7 @@ def _origin(sections: Sequence[Section], request: Request) -> dict[str, str]:
         return "; ".join(sorted(found)) or "not stored"
 
     return {
-        "store": request.uri,
+        "store": without_passwords(request.uri),
         "grids": ", ".join(section.study.grid for section in sections),
         "drawn": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "drawn by commit": provenance()["commit"],

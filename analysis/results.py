@@ -22,10 +22,11 @@ from mlflow.entities import Run
 from mlflow.exceptions import MlflowException
 
 from fedcome_ray import metrics
-from fedcome_ray.errors import UserError, did_you_mean
+from fedcome_ray.errors import UserError, did_you_mean, without_passwords
 from fedcome_ray.experiments.grid import PROFILES, grid_names
 from fedcome_ray.experiments.trial import YOUNGER
-from fedcome_ray.tracking.store import check_uri
+from fedcome_ray.tracking.address import check_uri
+from fedcome_ray.tracking.store import LOG_EVERY
 from fedcome_ray.trials.folder import ROUNDS, read_rounds, verified
 
 TRIAL_COLUMNS = [
@@ -65,7 +66,8 @@ def connect(uri: str) -> MlflowClient:
         client.search_experiments(max_results=1)
     except Exception as error:  # noqa: BLE001 - whatever the database driver raises
         reason = (str(error) or repr(error)).strip().splitlines()[0]
-        raise UserError(f"--tracking-uri: cannot read `{uri}`: {reason}") from None
+        shown = without_passwords(uri)
+        raise UserError(f"--tracking-uri: cannot read `{shown}`: {reason}") from None
     return client
 
 
@@ -183,6 +185,11 @@ def _history(client: MlflowClient, run: Run) -> dict[int, dict[str, float]]:
                 return {
                     one.number: {**one.metrics, **one.seconds} for one in read_rounds(path.parent)
                 }
+        if LOG_EVERY in run.data.tags:
+            raise UserError(
+                f"the run {run.info.run_id} has no file {ROUNDS}, and MLflow has not all of its "
+                f"rounds: --log-every {run.data.tags[LOG_EVERY]}"
+            )
     rounds: dict[int, dict[str, float]] = {}
     for name in run.data.metrics:
         for point in client.get_metric_history(run.info.run_id, name):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fedcome_ray.console import arguments, paths
 from fedcome_ray.console.exits import FAILED, OK, guarded
 from fedcome_ray.console.options import MachineOptions
-from fedcome_ray.errors import UserError
+from fedcome_ray.errors import UserError, without_passwords
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,14 +128,15 @@ def datasets_verdict(data_dir: Path | None) -> "Verdict":
 
 def tracking_verdict(uri: str) -> "Verdict":
     from fedcome_ray.health.verdicts import Verdict
-    from fedcome_ray.tracking import store
+    from fedcome_ray.tracking.address import check_uri
+    from fedcome_ray.tracking.store import try_open
 
     try:
-        store.check_uri(uri)
-        store.try_open(uri)
+        check_uri(uri)
+        try_open(uri)
     except UserError as error:
         return Verdict("bad", "MLflow", str(error))
-    return Verdict("good", "MLflow", f"opens {uri}")
+    return Verdict("good", "MLflow", f"opens {without_passwords(uri)}")
 
 
 def show(lines: "list[Verdict]", out: "Console") -> None:

@@ -16,6 +16,7 @@ FedcomeError
 A `UserError` is shown as its text and exit code 2, without a traceback.
 """
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -74,6 +75,12 @@ def cut(text: str, longest: int = 200) -> str:
         return text
     half = longest // 2 - 15
     return f"{text[:half]} ... ({len(text) - 2 * half:,} more) ... {text[-half:]}"
+
+
+def without_passwords(text: str) -> str:
+    """Addresses like `https://me:secret@host` are shown as `https://***@host`."""
+    named = re.sub(r"(?i)(?<=[?&]password=)[^&\s'\"`]+", "***", text)
+    return re.sub(r"(?<=://)[^/\s'\"`]+@", "***@", named)
 
 
 def did_you_mean(word: str, allowed: Iterable[str]) -> str:

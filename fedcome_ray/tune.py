@@ -26,6 +26,7 @@ The same command skips finished trials and continues unfinished ones.
 exit codes: 0 all trials finished, 1 some failed or were interrupted, 2 the request was wrong,
   3 all finished, but MLflow is behind: it failed, and the same command mirrors the results
 """
+MAX_SAMPLES = 20_000  # of each method, and no grid has more trials
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -110,6 +111,8 @@ def check_arguments(args: argparse.Namespace) -> None:
         raise UserError("--profile: only a grid has profiles; give --grid too")
     if args.samples is not None and args.search is None:
         raise UserError("--samples: only a search has them; give --search too")
+    if args.samples is not None and args.samples > MAX_SAMPLES:
+        raise UserError(f"--samples: at most {MAX_SAMPLES:,}, got `{args.samples}`")
     if args.best is not None and not args.best.absolute().parent.is_dir():
         raise UserError(f"--best: there is no folder `{args.best.parent}`")
 

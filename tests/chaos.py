@@ -41,7 +41,8 @@ BASE = {
     "eval_every": 5,
 }
 LAYOUTS = {"joint": [], "shards": ["--num-shards", "2", "--cpus-per-shard", "0.4"]}
-PATIENCE = 600.0  # seconds for anything that must happen, on a busy machine too
+PATIENCE = 600.0
+"""Seconds without a new round, or for a launch to end: Ray may take minutes to start."""
 LINGER_SECONDS = 150.0
 """That Ray's own processes may take to end; without a GCS, some of them wait a minute for it."""
 STOPPED_SECONDS = 10.0
@@ -222,18 +223,35 @@ class Chain:
 
     def _follow(self, is_reached: Callable[[dict[str, int]], bool]) -> dict[str, int]:
         """Keep launches going until that, or the end; the fewest rounds that each trial had."""
-        end, lowest = time.monotonic() + PATIENCE, self._rounds()
+        since, last, num_launches = time.monotonic(), self._rounds(), 0
+        lowest = last
         while len(list(self.output.glob(f"trials/*/{RESULT}"))) < len(METHODS):
             if self._launch is None or self._launch.poll() is not None:
                 self._launch = start(self.output, self._layout)
+                num_launches += 1
             now = self._rounds()
             lowest = {name: min(rounds, lowest.get(name, rounds)) for name, rounds in now.items()}
             if is_reached(now):
                 break
-            if time.monotonic() > end:
-                raise TimeoutError(f"{self.output}: no progress")
+            if now != last:
+                since, last, num_launches = time.monotonic(), now, 0
+            elif time.monotonic() > since + PATIENCE:
+                raise TimeoutError(self._standstill(num_launches))
             time.sleep(0.05)
         return lowest
+
+    def _standstill(self, num_launches: int) -> str:
+        """What tells a launch that hangs from a machine that is too busy to run it."""
+        used = 0.0
+        for process in self._tree():
+            with suppress(psutil.NoSuchProcess):
+                used += sum(process.cpu_times()[:2])
+        words = self.output.with_suffix(".log").read_text(errors="replace").splitlines()[-3:]
+        return (
+            f"{self.output}: no round for {PATIENCE:.0f} s, in which {num_launches} launches "
+            f"were begun; the last has used {used:.0f} s of CPU time, at a load of "
+            f"{os.getloadavg()[1]:.0f} on {os.cpu_count()} cores, and said: {' / '.join(words)}"
+        )
 
     def _count_orphans(self, tree: Tree) -> None:
         for process in wait_for_end(tree):

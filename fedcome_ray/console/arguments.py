@@ -1,10 +1,12 @@
 """The arguments that commands share, and the records made of them."""
 
 import argparse
+import math
 from pathlib import Path
 
 from fedcome_ray.console.options import Locations, MachineOptions
 from fedcome_ray.console.paths import check_data_dir, open_output, tracking_uri
+from fedcome_ray.errors import cut
 from fedcome_ray.version import __version__
 
 
@@ -50,6 +52,13 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
         "repeated",
     )
     add_location_arguments(parser)
+    parser.add_argument(
+        "--log-every",
+        type=positive_int,
+        metavar="N",
+        help="only rounds 0, N, 2N, ... and the last become metrics in MLflow (default: all); the "
+        "files of a trial have every round",
+    )
 
 
 def add_start_argument(parser: argparse.ArgumentParser) -> None:
@@ -173,40 +182,49 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def positive_int(text: str) -> int:
-    value = int(text) if text.isdecimal() else 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, got `{text}`")
-    return value
+    return _whole(text, 1)
 
 
 def natural_int(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 20):
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, got `{text}`")
+    return _whole(text, 0)
+
+
+def _whole(text: str, least: int) -> int:
+    is_number = text.isascii() and text.isdecimal() and len(text) < 20
+    if not (is_number and int(text) >= least):
+        wanted = f"expected a whole number of at least {least}"
+        raise argparse.ArgumentTypeError(f"{wanted}, got `{cut(text)}`")
     return int(text)
 
 
 def share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
+    value = _real(text)
     if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"expected a number above 0 and below 1, got `{text}`")
+        raise argparse.ArgumentTypeError(
+            f"expected a number above 0 and below 1, got `{cut(text)}`"
+        )
     return value
 
 
 def positive_float(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got `{text}`")
+    value = _real(text)
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got `{cut(text)}`")
     return value
 
 
 def amount(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number of at least 0, got `{text}`")
+    value = _real(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 0, got `{cut(text)}`")
     return value
+
+
+def _real(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def megabytes(text: str) -> int:
@@ -238,4 +256,5 @@ def locations(args: argparse.Namespace) -> Locations:
         tracking_uri=tracking_uri(args.tracking_uri, output.folder),
         data_dir=data_dir,
         plugins=tuple(str(Path(file).absolute()) for file in args.plugin),
+        log_every=args.log_every,
     )

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from fedcome_ray.errors import FedcomeError, UserError, cut
+from fedcome_ray.errors import FedcomeError, UserError, cut, without_passwords
 from fedcome_ray.numerics import environment
 
 OK, FAILED, USAGE = 0, 1, 2
@@ -42,7 +42,8 @@ def guarded(action: Callable[[], int], *, portable: bool = False) -> int:
 
 def _short(error: Exception) -> str:
     """What is to be said, whatever the user's values in it."""
-    return "\n".join(cut(line, LONGEST_LINE) for line in str(error).splitlines())
+    lines = without_passwords(str(error)).splitlines()
+    return "\n".join(cut(line, LONGEST_LINE) for line in lines)
 
 
 @contextmanager

@@ -14,6 +14,8 @@ from fedcome_ray.storage.working_copy import WorkingCopy
 PRIVATE = ("num_cpus", "num_gpus", "object_store_memory")
 LEAST_STORE = 75 * 2**20  # that Ray starts with
 
+MAX_SHARDS = 10_000  # each is a process
+
 
 @dataclass(frozen=True)
 class MachineOptions:
@@ -53,6 +55,8 @@ class MachineOptions:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int) and value >= 1):
                 raise UserError(f"{name}: expected a whole number of at least 1, got `{value}`")
+        if self.num_shards is not None and self.num_shards > MAX_SHARDS:
+            raise UserError(f"num_shards: at most {MAX_SHARDS:,}, got `{self.num_shards}`")
 
     def _check_private(self) -> None:
         if self.private and self.address is not None:
@@ -101,6 +105,8 @@ class Locations:
     plugins: tuple[str, ...] = ()
     storage: Remote | None = None
     """Where results are kept, if not in a folder; `output` is its working copy then."""
+    log_every: int | None = None
+    """Which rounds go to MLflow, beside the last; None: as before, at first all."""
 
     @property
     def working_copy(self) -> WorkingCopy | None:

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from fedcome_ray.console.options import Locations
 from fedcome_ray.console.paths import default_tracking_uri
+from fedcome_ray.errors import without_passwords
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -91,8 +92,11 @@ def say_where(out: "Console", results: Path, locations: Locations) -> None:
     if uri == default_tracking_uri(output):
         shown = shlex.quote(locations.shown(output))
         say(out, f"compare    python -m fedcome_ray.ui --output {shown}")
+    elif uri.startswith("http"):
+        say(out, f"compare    {without_passwords(uri)}")
     else:
-        say(out, f"compare    mlflow ui --backend-store-uri {shlex.quote(uri)}")
+        store = shlex.quote(without_passwords(uri))
+        say(out, f"compare    mlflow ui --backend-store-uri {store}")
 
 
 @contextmanager

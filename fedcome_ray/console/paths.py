@@ -90,4 +90,4 @@ def tracking_uri(given: str | None, output: Path) -> str:
             f"--output: `{output}` has a `?` or something like `%20`, which mean something else in "
             f"the address of an SQLite store; take another folder or give --tracking-uri"
         )
-    return given or default_tracking_uri(output)
+    return default_tracking_uri(output) if given is None else given

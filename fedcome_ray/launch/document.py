@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedcome_ray.errors import without_passwords
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.launch.cost import Cost
 from fedcome_ray.launch.outcome import Outcome
@@ -36,7 +37,7 @@ def of_run(trial: Trial, folder: Path, *, was_finished: bool, tracking_uri: str)
     result = read_result(folder)
     assert result is not None
     own = of_trial(trial, folder, "finished", result.rounds, result)
-    return {**own, "was_finished": was_finished, "tracking_uri": tracking_uri}
+    return {**own, "was_finished": was_finished, "tracking_uri": without_passwords(tracking_uri)}
 
 
 def of_launch(finished: Finished, outcome: Outcome) -> Document:
@@ -79,7 +80,7 @@ def _of_request(request: Request, trials: list[Document]) -> Document:
         "profile": request.profile,
         "launch": request.name,
         "output": request.locations.shown(request.locations.output),
-        "tracking_uri": request.locations.tracking_uri,
+        "tracking_uri": without_passwords(request.locations.tracking_uri),
         "counts": {state: states.count(state) for state in dict.fromkeys(states)},
         "trials": trials,
     }

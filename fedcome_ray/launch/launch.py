@@ -18,7 +18,7 @@ from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.request import Finished, Request
 from fedcome_ray.launch.work import words_of
 from fedcome_ray.storage.lease import Lease, held
-from fedcome_ray.tracking.store import check_uri
+from fedcome_ray.tracking.address import check_uri
 from fedcome_ray.tracking.tracker import Tracker
 from fedcome_ray.trials.folder import TRIALS, exclusive, is_lasting
 from fedcome_ray.trials.memory import check_memory
@@ -49,10 +49,13 @@ def launch(request: Request, console: Console) -> Outcome:
             tags,
             partial(doing, console),
             fetch=partial(fetch, locations),
+            log_every=locations.log_every,
         ) as tracker:
             for trial in before.trials:
                 tracker.mirror(trial, request.folder(trial))
             outcome = _run(request, before, populations, tracker, console, lease)
+            # If nothing came of it, what ails the trials may well ail the store: a full disk.
+            tracker.is_patient = bool(outcome.finished) or not outcome.failures
             tracker.check_open()
             after = Finished.read(request) if outcome.pending else before
             tracker.launch_ended(*launch_record(after, outcome))

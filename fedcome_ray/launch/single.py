@@ -29,7 +29,7 @@ from fedcome_ray.launch.repeat import Kept, command
 from fedcome_ray.launch.results import stop_cautions
 from fedcome_ray.numerics import device
 from fedcome_ray.storage.working_copy import WorkingCopy
-from fedcome_ray.tracking.store import check_uri
+from fedcome_ray.tracking.address import check_uri
 from fedcome_ray.tracking.tracker import Tracker, Untracked
 from fedcome_ray.trials.folder import (
     LOG,
@@ -239,7 +239,8 @@ def tracker_of(request: SingleRequest, console: Console) -> Tracker | Untracked:
     if not request.is_tracked:
         return Untracked()
     artifacts, say = locations.output / "artifacts", partial(doing, console)
-    return Tracker(locations.tracking_uri, EXPERIMENT, artifacts, tags, say)
+    uri, log_every = locations.tracking_uri, locations.log_every
+    return Tracker(uri, EXPERIMENT, artifacts, tags, say, log_every=log_every)
 
 
 def follow(run: TrialRun, tracker: Tracks, num_clients: int, console: Console) -> None:

@@ -15,6 +15,8 @@ from fedcome_ray.trials import checkpoint
 
 def read_params(path: Path) -> torch.Tensor:
     """The params in a model file of ours."""
+    if path.exists() and not path.is_file():
+        raise UserError(f"--init-model: cannot read `{path}`: not a file")
     try:
         checkpoint.check(path)
         tensors = load_file(path)

@@ -5,8 +5,7 @@ import logging
 import os
 import secrets
 import signal
-import socket
-import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -21,10 +20,11 @@ from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rich.console import Console
 
-from fedcome_ray.console.exits import FAILED, INTERRUPTED, handling
+from fedcome_ray.console.exits import handling
 from fedcome_ray.console.options import MachineOptions
-from fedcome_ray.errors import UserError, cut
+from fedcome_ray.errors import FedcomeError, UserError, cut
 from fedcome_ray.numerics import environment, processors
+from fedcome_ray.runtime.presence import Watch, probe
 
 AnyT = TypeVar("AnyT")
 
@@ -39,9 +39,15 @@ _PRIVATE = {
     # They end when nobody has needed them for so long.
     "num_workers_soft_limit": 0,
     "idle_worker_killing_time_threshold_ms": 10_000,
+    # On a machine that is busy its processes may be late: none is given up that is at work.
+    "agent_register_timeout_ms": 600_000,
+    "worker_register_timeout_seconds": 600,
+    "health_check_timeout_ms": 600_000,
 }
 """How a private Ray differs from others."""
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+START_SECONDS = 150.0
+"""For a private Ray to start: a busy machine takes longer than the 30 that Ray has patience."""
 
 
 @contextmanager
@@ -82,18 +88,17 @@ def connected(
         _starts.set(None)
         start.result()
     token = _addresses.set(address)
-    is_over = threading.Event()
+    watch = Watch(address, console)
 
     def stop(*_: object) -> None:
-        threading.Thread(target=_leave_without_ray, args=(is_over, console), daemon=True).start()
+        watch.told()
         os.kill(os.getpid(), signal.SIGINT)
 
     # Ray's own handler of SIGTERM aborts the process; a stop by Ctrl-C is orderly.
     try:
-        with handling(signal.SIGTERM, stop):
+        with watch, handling(signal.SIGTERM, stop):
             yield ray.cluster_resources()
     finally:
-        is_over.set()
         _addresses.reset(token)
         _leave()
 
@@ -115,22 +120,6 @@ def _leave() -> None:
             gc.enable()
 
 
-def _leave_without_ray(is_over: threading.Event, console: Console) -> None:
-    """End this process if Ray is gone; Ray's client would block it for a minute, then abort.
-
-    That is so when SIGTERM went to the whole process group, as batch systems send it. The folders
-    of trials are always in a state to go on from.
-    """
-    address = ray.get_runtime_context().gcs_address
-    while not is_over.wait(0.5):
-        try:
-            _probe(address)
-        except OSError:
-            console.show_cursor()
-            console.print(INTERRUPTED)
-            os._exit(FAILED)
-
-
 def check_address(address: str) -> None:
     """Refuse an address at which nothing listens; Ray itself would try for minutes."""
     if address == "auto":
@@ -145,7 +134,7 @@ def check_address(address: str) -> None:
     if "://" in address or not host or not _is_port(port):
         raise UserError(f"--address: expected HOST:PORT or `auto`, got `{cut(address)}`")
     try:
-        _probe(address)
+        probe(address)
     except (OSError, UnicodeError) as error:  # the latter of a name that cannot be one
         raise UserError(f"--address: nothing listens at `{address}`: {error}") from None
     _ask(address)
@@ -183,12 +172,6 @@ def _is_port(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 5 and 0 < int(text) < 2**16
 
 
-def _probe(address: str) -> None:
-    """Raise OSError unless something listens at HOST:PORT."""
-    host, _, port = address.rpartition(":")
-    socket.create_connection((host, int(port)), timeout=5).close()
-
-
 def _connect(machine: MachineOptions, ahead: str) -> None:
     """Join the cluster at the machine's address, or start a private one."""
     if machine.address is None:
@@ -201,15 +184,19 @@ def _start(machine: MachineOptions, ahead: str) -> None:
     """Start a private Ray on the loopback interface."""
     # Ray asks for a token by default: a fresh one, which only this launch's processes know.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", str(int(START_SECONDS)))
     own: dict[str, Any] = {"num_cpus": processors.usable_cpus(), **machine.private}
     config = {**_PRIVATE, "preload_python_modules": [ahead]}
     try:
-        with _on_loopback(), _without_onlookers():
+        with _on_loopback(), _without_onlookers(), _in_its_own_time():
             # Without "local", Ray would join whatever RAY_ADDRESS or an earlier `ray start` names.
             ray.init("local", include_dashboard=False, _system_config=config, **own, **_QUIET)
     except ValueError as error:  # such as more GPUs than CUDA_VISIBLE_DEVICES has
         given = ", ".join(f"--{name.replace('_', '-')}" for name in own)
         raise UserError(f"{given}: {error}") from None
+    except Exception as error:  # whatever: a machine too busy to start it within Ray's limits
+        reason = (str(error) or repr(error)).strip().splitlines()[0]
+        raise FedcomeError(f"Ray did not start: {reason}; the same command goes on") from error
 
 
 def _join(address: str) -> None:
@@ -223,6 +210,14 @@ def _join(address: str) -> None:
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"--address: no Ray cluster answers at `{address}`: {reason}") from None
+
+
+def _init_private(quiet: dict[str, Any]) -> None:
+    try:
+        ray.init("local", include_dashboard=False, _system_config=_PRIVATE, **quiet)
+    except Exception as error:  # whatever: a machine too busy to start it within Ray's limits
+        reason = (str(error) or repr(error)).strip().splitlines()[0]
+        raise FedcomeError(f"Ray did not start: {reason}; the same command goes on") from error
 
 
 @contextmanager
@@ -248,6 +243,25 @@ def _without_onlookers() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(replaced(parameter, "RayParams", params))
         stack.enter_context(replaced(RayNode, "start_api_server", lambda *_, **__: None))
+        yield
+
+
+@contextmanager
+def _in_its_own_time() -> Iterator[None]:
+    """Let a Ray that is started meanwhile be late."""
+    plain: Callable[..., Any] = services.get_node
+
+    def patient(*arguments: Any) -> Any:
+        end = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                return plain(*arguments)
+            except RuntimeError:  # it is not there yet
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
+
+    with replaced(services, "get_node", patient):
         yield
 
 

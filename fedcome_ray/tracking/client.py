@@ -21,6 +21,13 @@ class Run(NamedTuple):
     tags: dict[str, str]
 
 
+class Experiment(NamedTuple):
+    """What we look at of an experiment."""
+
+    id: str
+    tags: dict[str, str]
+
+
 class Point(NamedTuple):
     """A value of a metric."""
 
@@ -43,17 +50,20 @@ class Client:
         """Of another store, which MLflow does when it first connects to one."""
         _connect(uri)
 
-    def experiment_named(self, name: str) -> str | None:
-        """Its id; one that was deleted on MLflow's page comes back."""
+    def experiment_named(self, name: str) -> Experiment | None:
+        """One that was deleted on MLflow's page comes back."""
         found = self._mlflow.get_experiment_by_name(name)
         if found is None:
             return None
         if found.lifecycle_stage == "deleted":
             self._mlflow.restore_experiment(found.experiment_id)
-        return str(found.experiment_id)
+        return Experiment(str(found.experiment_id), dict(found.tags))
 
-    def create_experiment(self, name: str, location: str | None, tags: Mapping[str, str]) -> str:
-        return str(self._mlflow.create_experiment(name, location, dict(tags)))
+    def create_experiment(
+        self, name: str, location: str | None, tags: Mapping[str, str]
+    ) -> Experiment:
+        created = self._mlflow.create_experiment(name, location, dict(tags))
+        return Experiment(str(created), dict(tags))
 
     def eldest_run(self, experiment_id: str, tags: Mapping[str, str]) -> Run | None:
         """Of those with these tags, the one that began first."""

@@ -1,39 +1,39 @@
-"""One experiment of an MLflow store: checks of its address, opening it, writing to it.
+"""One experiment of an MLflow store: opening it, writing to it.
 
 The history in a trial's folder is the truth; MLflow shows it. One experiment for each grid, one
 flat run for each trial of a profile and one for each launch, told apart by the tag `fedcome.kind`.
 Runs are found again by profile and trial key, and a round that one has already is not written
 twice. A run is written by the launches of one output folder; those of others leave it alone while
 it is under way, and complete it from their own folder if they finish the trial first.
+
+All runs of an experiment have the same rounds as metrics: all, or every so many that the tag
+`fedcome.log_every` says, and the last. The histories in their files have all of them.
 """
 
 import fcntl
 import glob
 import platform
 import shlex
-import sqlite3
 import tempfile
 import time
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from http.client import HTTPException
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 
 from fedcome_ray import metrics as names
-from fedcome_ray.errors import UserError
+from fedcome_ray.errors import UserError, without_passwords
 from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round
-from fedcome_ray.tracking.client import Client, Point, Run, root_cause
+from fedcome_ray.tracking.address import SERVERS, SQLITE, check_uri, sqlite_file
+from fedcome_ray.tracking.client import Client, Experiment, Point, Run, root_cause
 from fedcome_ray.tracking.titles import group_tags, title
 from fedcome_ray.tracking.views import saved_view_tags
 from fedcome_ray.trials.folder import SETTINGS, read_result, read_rounds
-from fedcome_ray.trials.origin import PLUGINS, read_commands, without_passwords
+from fedcome_ray.trials.origin import PLUGINS, read_commands
 from fedcome_ray.trials.provenance import provenance
 
 ARTIFACTS = (  # of a trial's folder, see fedcome_ray.trials.folder
@@ -48,60 +48,26 @@ ARTIFACTS = (  # of a trial's folder, see fedcome_ray.trials.folder
     "result.json",
     "trial.log",
 )
-SQLITE = "sqlite:///"
 NOTE = "mlflow.note.content"  # the tag that MLflow's page shows as a run's description
 HIGH_WATER = names.SECONDS_ROUND  # the metric that every round has
 WRITER = "fedcome.writer"  # the tag that says whose run it is
+LOG_EVERY = "fedcome.log_every"  # the tag that says which rounds are here, unless all are
+SYSTEM = "system/"  # what the names of metrics that are taken by the clock begin with
 # Without this kind, MLflow's page opens on its side for language models.
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development", **saved_view_tags()}
-
-
-def check_uri(uri: str) -> None:
-    """Refuse a tracking server that does not answer, before anything long starts."""
-    if uri.startswith(("http://", "https://")):
-        _check_server(uri)
-    elif uri.startswith(SQLITE):
-        _check_sqlite(uri)
-    elif "://" not in uri:
-        raise UserError(
-            f"--tracking-uri: `{uri}` is not a URI; allowed are http(s)://HOST:PORT, "
-            f"sqlite:///FILE and the other databases that MLflow knows"
-        )
-
-
-def _check_server(uri: str) -> None:
-    health = f"{uri.rstrip('/')}/health"
-    try:
-        urllib.request.urlopen(health, timeout=10).close()  # nosec B310
-    except (URLError, OSError, ValueError, OverflowError, HTTPException) as error:
-        reason = getattr(error, "reason", error)
-        raise UserError(f"--tracking-uri: no MLflow server answers at `{uri}`: {reason}") from None
-
-
-def _check_sqlite(uri: str) -> None:
-    file = _sqlite_file(uri)
-    if not file.exists():
-        return
-    try:
-        with closing(sqlite3.connect(file)) as connection:
-            connection.execute("PRAGMA schema_version")  # reads the header
-    except sqlite3.Error as error:
-        raise UserError(
-            f"--tracking-uri: cannot use `{uri}`: {error}; move that file away: MLflow only "
-            f"mirrors the folders of trials, and launching a grid again writes it anew"
-        ) from None
 
 
 def try_open(uri: str) -> None:
     """Raise UserError unless MLflow can use the store; one that is not there yet is not made."""
     try:
         with tempfile.TemporaryDirectory() as scratch:
-            is_new = uri.startswith(SQLITE) and not _sqlite_file(uri).exists()
+            is_new = uri.startswith(SQLITE) and not sqlite_file(uri).exists()
             if is_new:
-                _check_can_be_made(_sqlite_file(uri))
+                _check_can_be_made(sqlite_file(uri))
             Client(f"{SQLITE}{scratch}/mlflow.db" if is_new else uri).look()
     except Exception as error:
-        raise UserError(f"--tracking-uri: cannot use `{uri}`: {root_cause(error)}") from error
+        shown = without_passwords(uri)
+        raise UserError(f"--tracking-uri: cannot use `{shown}`: {root_cause(error)}") from error
 
 
 def _check_can_be_made(file: Path) -> None:
@@ -118,26 +84,49 @@ def open_store(
     tags: Mapping[str, str],
     connect: Callable[[str], Client] = Client,
     fetch: Callable[[Path], object] = lambda folder: None,
+    log_every: int | None = None,
 ) -> "Store":
     """The experiment, made if need be; `tags` are those of every run: `profile`, `command`...
 
     `fetch` brings the folder of a trial from where it is kept, before it is read. A server decides
-    by itself where artifacts are kept; for other stores it is `artifacts`.
+    by itself where artifacts are kept; for other stores it is `artifacts`. Without `log_every` an
+    experiment keeps the rounds that it has; a new one all.
     """
     client = connect(uri)
     try:
         with _alone_in(uri):
-            if uri.startswith(SQLITE) and not _sqlite_file(uri).exists():
-                _make_sqlite(client, _sqlite_file(uri))
-            experiment_id = client.experiment_named(experiment)
-            if experiment_id is None:
-                location = None if uri.startswith("http") else artifacts.as_uri()
-                experiment_id = client.create_experiment(experiment, location, EXPERIMENT_TAGS)
+            if uri.startswith(SQLITE) and not sqlite_file(uri).exists():
+                _make_sqlite(client, sqlite_file(uri))
+            location = None if uri.startswith(SERVERS) else artifacts.as_uri()
+            found = _experiment(client, experiment, location, log_every)
+            own = int(found.tags.get(LOG_EVERY, "1"))
+            if log_every not in {None, own}:
+                raise UserError(
+                    f"its experiment `{experiment}` was begun with --log-every {own}, and asked "
+                    f"for is {log_every}; give {own}, or another store"
+                )
     except BaseException:
         client.close()
         raise
     writer = f"{platform.node()}:{artifacts.parent}"
-    return Store(client, experiment_id, tags, uri, writer, fetch)
+    return Store(client, found.id, tags, uri, writer, own, fetch)
+
+
+def _experiment(
+    client: Client, name: str, location: str | None, log_every: int | None
+) -> Experiment:
+    """Found, or made."""
+    found = client.experiment_named(name)
+    if found is not None:
+        return found
+    thinned = {} if log_every in {None, 1} else {LOG_EVERY: str(log_every)}
+    try:
+        return client.create_experiment(name, location, {**EXPERIMENT_TAGS, **thinned})
+    except Exception:
+        found = client.experiment_named(name)  # another launch may have made it meanwhile
+        if found is None:
+            raise
+        return found
 
 
 def _make_sqlite(client: Client, file: Path) -> None:
@@ -157,7 +146,7 @@ def _make_sqlite(client: Client, file: Path) -> None:
 def fetch_trial(uri: str, run_id: str, folder: Path) -> None:
     """Copy what a trial can be repeated from, its settings and its plugins, out of its run."""
     check_uri(uri)
-    if uri.startswith(SQLITE) and not _sqlite_file(uri).exists():
+    if uri.startswith(SQLITE) and not sqlite_file(uri).exists():
         raise UserError(f"--from: there is no store `{uri}`; name it with --tracking-uri")
     client = Client(uri)
     try:
@@ -177,15 +166,11 @@ def _alone_in(uri: str) -> Iterator[None]:
     if not uri.startswith(SQLITE):
         yield
         return
-    lock = Path(f"{_sqlite_file(uri)}.lock")
+    lock = Path(f"{sqlite_file(uri)}.lock")
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _sqlite_file(uri: str) -> Path:
-    return Path(uri.removeprefix(SQLITE))
 
 
 @dataclass
@@ -194,6 +179,8 @@ class _OpenRun:
 
     id: str
     next_round: int  # the first that it does not have
+    left: dict[str, float] = field(default_factory=dict)
+    """What was taken by the clock in rounds that are left out, for the next that is not."""
 
 
 class Store:
@@ -209,9 +196,11 @@ class Store:
         tags: Mapping[str, str],
         uri: str,
         writer: str,
+        log_every: int,
         fetch: Callable[[Path], object] = lambda folder: None,
     ) -> None:
         self.experiment_id = experiment_id
+        self._log_every = log_every
         self._client = client
         self._uri = uri
         self._writer = writer
@@ -232,7 +221,7 @@ class Store:
         """Write those rounds that the trial's run does not have; they come in order."""
         with _alone_in(self._uri):
             if (run := self._run(trial)) is not None:
-                self._log(run, rounds)
+                self._log(run, rounds, trial.rounds)
 
     def end(self, trial: Trial, status: str, folder: Path) -> None:
         """`status` is MLflow's: FINISHED, FAILED or KILLED."""
@@ -287,7 +276,8 @@ class Store:
             if found.status == "FINISHED" and not self._is_own(found):
                 return
             run = self._claim(trial, found)
-        self._log(run, read_rounds(folder), _arithmetic(folder))
+        rounds = read_rounds(folder)
+        self._log(run, rounds, rounds[-1].number, _arithmetic(folder))
         self._terminate(run, "FINISHED", folder)
 
     def _known(self, trial: Trial) -> _OpenRun | None:
@@ -311,18 +301,28 @@ class Store:
         return self._runs[trial.key]
 
     def _log(
-        self, run: _OpenRun, rounds: Iterable[Round], tags: Mapping[str, str] | None = None
+        self,
+        run: _OpenRun,
+        rounds: Iterable[Round],
+        last: int,
+        tags: Mapping[str, str] | None = None,
     ) -> None:
-        fresh = [one for one in rounds if one.number >= run.next_round]
-        points = [
-            Point(name, value, round(one.time * 1000), one.number)
-            for one in fresh
-            for name, value in {**one.metrics, **one.seconds}.items()
-        ]
+        points, left, next_round = [], run.left, run.next_round
+        for one in rounds:
+            if one.number < next_round:
+                continue
+            if one.number % self._log_every and one.number != last:
+                left = {**left, **_by_the_clock(one)}
+                continue
+            found = {**left, **one.metrics, **one.seconds}
+            points += [
+                Point(name, value, round(one.time * 1000), one.number)
+                for name, value in found.items()
+            ]
+            left, next_round = {}, one.number + 1
         if points or tags:
             self._client.log(run.id, points, tags=tags)
-        if fresh:
-            run.next_round = fresh[-1].number + 1
+        run.left, run.next_round = left, next_round  # not before they are written
 
     def _terminate(self, run: _OpenRun, status: str, folder: Path) -> None:
         paths = [folder / name for name in ARTIFACTS]
@@ -342,6 +342,7 @@ class Store:
             "fedcome.kind": "trial",
             "fedcome.trial_key": trial.key,
             WRITER: self._writer,
+            **({} if self._log_every == 1 else {LOG_EVERY: str(self._log_every)}),
             **group_tags(trial),
             "mlflow.source.name": "fedcome_ray",
             "mlflow.source.git.commit": producer["commit"],
@@ -355,6 +356,10 @@ class Store:
         if eldest.id != run.id:
             self._client.delete_run(run.id)
         return eldest
+
+
+def _by_the_clock(one: Round) -> dict[str, float]:
+    return {name: value for name, value in one.metrics.items() if name.startswith(SYSTEM)}
 
 
 def _arithmetic(folder: Path) -> dict[str, str]:

@@ -20,13 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from fedcome_ray.errors import UserError
+from fedcome_ray.errors import UserError, without_passwords
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round
 from fedcome_ray.tracking.apart import client_apart
 from fedcome_ray.tracking.client import Client, root_cause
 from fedcome_ray.tracking.store import Store, open_store
-from fedcome_ray.trials.origin import without_passwords
 
 FLUSH_SECONDS = 4.0
 REST_SECONDS = 60.0
@@ -34,6 +33,8 @@ LAST_REST_SECONDS = 2.0
 """Between attempts when nothing else is left to do."""
 PATIENCE_SECONDS = 90.0
 """How long the end of a launch waits for a store that fails."""
+QUIET_SECONDS = 5.0
+"""That the end of a launch waits without a word."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,10 @@ class Untracked:
 
 
 class Tracker:
-    """A queue of things to write, and the thread that writes them; `say` is for what takes long."""
+    """A queue of things to write, and the thread that writes them; `say` is for what takes long.
+
+    `is_patient` says whether the end waits for a store that fails.
+    """
 
     def __init__(
         self,
@@ -110,11 +114,14 @@ class Tracker:
         say: Callable[[str], object] = lambda _: None,
         connect: Callable[[str], Client] = client_apart,
         fetch: Callable[[Path], object] = lambda folder: None,
+        log_every: int | None = None,
     ) -> None:
         self.uri = uri
         self._say = say
-        self._is_patient = True
-        self._open_store = partial(open_store, uri, experiment, artifacts, tags, connect, fetch)
+        self.is_patient = True
+        self._open_store = partial(
+            open_store, uri, experiment, artifacts, tags, connect, fetch, log_every
+        )
         self._state: State = Opening()
         self._moved = threading.Condition()
         self._due: deque[Callable[[Store], None]] = deque()
@@ -134,7 +141,8 @@ class Tracker:
     def check_usable(self) -> None:
         """Refuse a store that could not be opened; one that is being opened may take its time."""
         if isinstance(self._state, Unusable):
-            raise UserError(f"--tracking-uri: cannot use `{self.uri}`: {self._state.trouble}")
+            shown = without_passwords(self.uri)
+            raise UserError(f"--tracking-uri: cannot use `{shown}`: {self._state.trouble}")
 
     @property
     def complaint(self) -> str | None:
@@ -142,8 +150,8 @@ class Tracker:
         match self._state:
             case Resting(trouble=trouble) | Unusable(trouble=trouble):
                 return (
-                    f"MLflow: {trouble} ({without_passwords(self.uri)}); nothing is lost, the same "
-                    f"command mirrors the results"
+                    f"MLflow: {without_passwords(f'{trouble} ({self.uri})')}; nothing is lost, the "
+                    f"same command mirrors the results"
                 )
             case _:
                 return None
@@ -176,14 +184,17 @@ class Tracker:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._is_patient = error is None
+        self.is_patient &= error is None
         self.close()
 
     def close(self) -> None:
         """Write what is left, with patience for a store that fails."""
         self._enqueue_write(self._flush)
         self._work.put(None)
-        self._thread.join()
+        self._thread.join(QUIET_SECONDS)
+        if self._thread.is_alive():
+            self._say("writing what is left to MLflow")
+            self._thread.join()
 
     def _enqueue_write(self, action: Callable[[Store], None]) -> None:
         self._work.put(partial(self._write, action))
@@ -194,7 +205,7 @@ class Tracker:
         while task is not None:
             task()
             task = self._next_task()
-        if isinstance(self._state, Resting) and self._is_patient:
+        if isinstance(self._state, Resting) and self.is_patient:
             self._say("trying MLflow again, which failed")
             self._insist()
         if isinstance(self._state, Open | Resting):

@@ -10,6 +10,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from fedcome_ray.errors import without_passwords
 from fedcome_ray.experiments.trial import Trial, code_of
 from fedcome_ray.trials.checkpoint import replace
 
@@ -24,11 +25,6 @@ def command_line() -> str:
         return "(a notebook)"
     text = shlex.join(["python", *sys.orig_argv[1:]])
     return without_passwords(re.sub(r"\s*\n\s*", " ", text))[:MAX_LENGTH]
-
-
-def without_passwords(text: str) -> str:
-    """Addresses like `https://me:secret@host` are shown as `https://***@host`."""
-    return re.sub(r"(?<=://)[^/@\s]+@", "***@", text)
 
 
 def keep_origin(trial: Trial, folder: Path, command: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 from mlflow import MlflowClient
 
 from analysis import results
+from fedcome_ray.errors import UserError
 from fedcome_ray.tracking.store import Store, open_store
 from fedcome_ray.trials.folder import write_rounds
 from tests.unit.tracking.stores import TAGS, TRIAL, client_of, some_rounds, uri_of, write_folder
@@ -63,3 +64,18 @@ def test_a_trial_without_a_round_is_there_to_be_counted(store: Store, database: 
     assert pd.isna(frame["round"].iloc[0])
     assert frame["method.mu"].iloc[0] == 0.5
     assert set(results.NEEDED_METRICS) <= set(frame)
+
+
+def test_of_thinned_metrics_the_file_tells_every_round_or_nothing_does(
+    database: Path, tmp_path: Path
+) -> None:
+    artifacts = tmp_path / "artifacts"
+    store = open_store(uri_of(database), "small", artifacts, TAGS, log_every=3)
+    write_folder(tmp_path / "trial")
+    store.mirror(TRIAL, tmp_path / "trial")
+    client = client_of(database)
+    assert list(results.load(client, store.experiment_id)["round"]) == [0, 1, 2, 3]
+    for file in artifacts.rglob("rounds.jsonl"):
+        file.unlink()
+    with pytest.raises(UserError, match=r"has no file rounds.jsonl, .*: --log-every 3"):
+        results.load(client, store.experiment_id)

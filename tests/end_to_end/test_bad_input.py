@@ -71,6 +71,11 @@ SEARCH = ["--grid", "search", "--search", "asha"]
         (["--axis", "seed=1", "--set", "seed=2"], "--axis seed: also given as --set"),
         (["--axis", "seed=1", "--profile", "paper"], "--profile: only a grid has profiles"),
         (["--axis", "seed=1", "--search", "asha"], "--search: the grid has no `space`"),
+        ([*SEARCH, "--samples", "99999999999"], "--samples: at most 20,000, got `99999999999`"),
+        ([*DRY, "--num-shards", "1000000000"], "num_shards: at most 10,000, got `1000000000`"),
+        ([*GRID, "--tracking-uri", ""], "`` is not a URI"),
+        ([*GRID, "--tracking-uri", "http://me:secret@127.0.0.1:1"], "`http://***@127.0.0.1:1`"),
+        ([*GRID, "--init-model", "/dev/zero"], "--init-model: cannot read `/dev/zero`: not a file"),
         ([*GRID, "--list-trials"], "--list-trials: only a plan lists trials"),
         (
             [*SEARCH, "--set", "method.name=fedprox", "--axis", "method.mu=1,2"],
@@ -111,6 +116,19 @@ def test_a_gpu_that_is_not_there_is_refused_before_anything_is_loaded(
     assert run_main(["--device", "gpu", "--output", str(tmp_path / "results")]) == 2
     assert "--device: no GPU to compute on: PyTorch" in capsys.readouterr().err
     assert not (tmp_path / "results" / "trials").exists()
+
+
+@pytest.mark.parametrize("option", ["--num-shards", "--cpus-per-shard", "--log-every"])
+@pytest.mark.parametrize("value", ["9" * 5000 + "x", "nan", "abc", "\u00b2", "-1", "0", ""])
+def test_a_number_that_is_none_is_named_in_short(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as raised:
+        tune.main([*GRID, f"{option}={value}"])
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert raised.value.code == 2
+    assert f"argument {option}: expected a " in said
+    assert len(said) < 400
 
 
 def test_a_broken_grid_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

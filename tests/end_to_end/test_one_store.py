@@ -1,25 +1,20 @@
 """MLflow's store as launches meet it: a server that goes away, and another launch beside."""
 
-import os
-import signal
-import socket
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from fedcome_ray.errors import UserError
 from fedcome_ray.run import main
 from fedcome_ray.tracking import tracker
-from fedcome_ray.tracking.store import check_uri, open_store
-from tests.end_to_end.commands import environment, start
+from fedcome_ray.tracking.store import open_store
+from tests.end_to_end.commands import start
 from tests.leftovers import bits, rounds_in_mlflow
+from tests.servers import MlflowServer
 from tests.unit.tracking.stores import TAGS
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -29,44 +24,14 @@ SETTINGS = ["data.num_clients=10", "local.epochs=20", f"rounds={ROUNDS}"]  # lon
 MIRRORED = ("FINISHED", list(range(ROUNDS + 1)))
 
 
-class Server:
-    """An MLflow server of one's own, which can be killed and started again."""
+class Server(MlflowServer):
+    """An MLflow server with an SQLite file."""
 
     def __init__(self, folder: Path) -> None:
         self.database = folder / "mlflow.db"
-        open_store(f"sqlite:///{self.database}", "other", folder, TAGS)  # quicker than by a server
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        self.uri = f"http://127.0.0.1:{self.port}"
-        self._folder = folder
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        store = ["--backend-store-uri", f"sqlite:///{self.database}"]
-        artifacts = ["--artifacts-destination", str(self._folder / "artifacts")]
-        where = ["--port", str(self.port), "--workers", "1"]
-        with (self._folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "mlflow", "server", *store, *artifacts, *where],
-                stdout=log,
-                stderr=log,
-                env=environment(),
-                process_group=0,
-            )
-        end = time.monotonic() + 180
-        while time.monotonic() < end:
-            with suppress(UserError):
-                check_uri(self.uri)
-                return
-            time.sleep(0.2)
-        raise TimeoutError((self._folder / "server.log").read_text())
-
-    def kill(self) -> None:
-        if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-            self._process = None
+        store = f"sqlite:///{self.database}"
+        open_store(store, "other", folder, TAGS)  # quicker than by a server
+        super().__init__(folder, store)
 
     def points(self) -> int:
         """The numbers that it has."""
@@ -131,16 +96,25 @@ def test_a_server_may_go_away_and_come_back(
     assert rounds_in_mlflow(server.uri, "run") == [MIRRORED, MIRRORED]
 
 
-def test_two_launches_at_once_write_every_round_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "experiment", "num_trials"),
+    [
+        (["fedcome_ray.run"], "run", 1),
+        pytest.param(["fedcome_ray.tune", "--axis=seed=0,1"], "sweep", 2, marks=pytest.mark.ray),
+    ],
+)
+def test_two_launches_at_once_write_every_round_once(
+    command: list[str], experiment: str, num_trials: int, tmp_path: Path
+) -> None:
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
-    command = [f"--set={setting}" for setting in SETTINGS]
+    settings = [f"--set={setting}" for setting in SETTINGS]
     outputs = [tmp_path / name for name in ("one", "other")]
     launches = [
-        start("fedcome_ray.run", *command, "--tracking-uri", uri, "--output", str(output))
+        start(*command, *settings, "--tracking-uri", uri, "--output", str(output))
         for output in outputs
     ]
     for launch in launches:
-        said, _ = launch.communicate(timeout=300)
+        said, _ = launch.communicate(timeout=600)
         assert launch.returncode == 0, said
     assert bits(outputs[0]) == bits(outputs[1])
-    assert rounds_in_mlflow(uri, "run") == [MIRRORED]
+    assert rounds_in_mlflow(uri, experiment) == [MIRRORED] * num_trials

@@ -102,3 +102,24 @@ def test_references_that_are_collected_meanwhile_do_not_end_the_process() -> Non
     command = [sys.executable, "-c", CYCLES]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr
+
+
+LOSS = """
+import sys, time
+from ray._private import worker
+from rich.console import Console
+from fedcome_ray.runtime.connection import connected
+
+with connected(None, Console(file=sys.stderr, quiet=True)):
+    worker._global_node.all_processes[sys.argv[1]][0].process.kill()
+    time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("process", ["raylet", "gcs_server"])
+def test_a_ray_that_is_gone_ends_the_process_with_a_word(process: str) -> None:
+    command = [sys.executable, "-c", LOSS, process]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 1
+    says = f"failed: Ray has lost its {process}, killed or out of memory; the same command goes on"
+    assert says in done.stderr.splitlines()

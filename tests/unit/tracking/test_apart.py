@@ -36,7 +36,7 @@ def is_alive(pid: int) -> bool:
 
 
 def test_what_is_written_there_is_read_here(apart: Client, database: Path, tmp_path: Path) -> None:
-    experiment = apart.create_experiment("small", tmp_path.as_uri(), {})
+    experiment = apart.create_experiment("small", tmp_path.as_uri(), {}).id
     made = apart.create_run(experiment, "one", {"whose": "mine"})
     apart.log(made.id, [Point("loss", 0.5, 1000, 3)], {"lr": 0.1}, {"more": "yes"})
     here = Client(uri_of(database))

@@ -11,13 +11,7 @@ import pytest
 from fedcome_ray.errors import UserError
 from fedcome_ray.federation.round import Round
 from fedcome_ray.tracking.client import root_cause
-from fedcome_ray.tracking.store import (
-    Store,
-    check_uri,
-    fetch_trial,
-    open_store,
-    try_open,
-)
+from fedcome_ray.tracking.store import Store, fetch_trial, open_store, try_open
 from tests.finished import finish
 from tests.unit.tracking.stores import TAGS, TRIAL, client_of, runs, some_rounds, steps, uri_of
 
@@ -30,9 +24,9 @@ Reopen = Callable[..., Store]
 def reopen(database: Path, tmp_path: Path) -> Reopen:
     """Open the store as a new launch would; `output` is the folder of its results."""
 
-    def reopen(output: str = "results", **tags: str) -> Store:
-        artifacts = tmp_path / output / "artifacts"
-        return open_store(uri_of(database), "small", artifacts, {**TAGS, **tags})
+    def reopen(output: str = "results", log_every: int | None = None, **tags: str) -> Store:
+        artifacts, all_tags = tmp_path / output / "artifacts", {**TAGS, **tags}
+        return open_store(uri_of(database), "small", artifacts, all_tags, log_every=log_every)
 
     return reopen
 
@@ -193,6 +187,39 @@ open_store(f"sqlite:///{folder / 'mlflow.db'}", "small", folder, {"profile": "qu
     open_store(uri_of(tmp_path / "mlflow.db"), "small", tmp_path, TAGS)
 
 
+def test_rounds_are_thinned_on_request_and_the_last_is_always_there(
+    reopen: Reopen, database: Path, folder: Path
+) -> None:
+    reopen(log_every=2).log_rounds(TRIAL, some_rounds(0, 1))
+    assert steps(database) == [0]
+    store = reopen()  # goes on as it was begun
+    store.log_rounds(TRIAL, later(some_rounds(0, 1, 2, 3)))
+    assert steps(database) == [0, 2]
+    store.end(TRIAL, "FINISHED", folder)  # after round 3 of 4, as one that stops early
+    assert steps(database) == [0, 2, 3]
+    reopen(log_every=2).mirror(TRIAL, folder)
+    assert steps(database) == [0, 2, 3]
+    assert runs(database)[0].data.tags["fedcome.log_every"] == "2"
+
+
+def test_what_is_taken_by_the_clock_survives_thinning(reopen: Reopen, database: Path) -> None:
+    used = {"system/load": 3.0}
+    rounds = [
+        dataclasses.replace(one, metrics=used) if one.number == 1 else one
+        for one in some_rounds(0, 1, 2)
+    ]
+    reopen(log_every=2).log_rounds(TRIAL, rounds)
+    assert steps(database, "system/load") == [2]
+
+
+def test_an_experiment_is_not_thinned_in_two_ways(reopen: Reopen) -> None:
+    reopen(log_every=3)
+    reopen(log_every=3)
+    says = "`small` was begun with --log-every 3, and asked for is 1; give 3, or another store"
+    with pytest.raises(UserError, match=says):
+        reopen(log_every=1)
+
+
 def test_profiles_that_share_a_trial_have_a_run_of_it_each(
     reopen: Reopen, database: Path, folder: Path
 ) -> None:
@@ -247,23 +274,6 @@ open_store(f"sqlite:///{folder / 'mlflow.db'}", "small", folder, {"profile": "qu
     for process in processes:
         _, said = process.communicate(timeout=120)
         assert process.returncode == 0, said
-
-
-def test_a_file_that_is_no_database_is_refused_before_it_is_opened(tmp_path: Path) -> None:
-    uri = uri_of(tmp_path / "mlflow.db")
-    check_uri(uri)  # it need not be there
-    (tmp_path / "mlflow.db").write_bytes(b"no database" * 1000)
-    with pytest.raises(UserError, match=r"not a database; move that file away"):
-        check_uri(uri)
-
-
-@pytest.mark.parametrize(
-    ("uri", "says"),
-    [("http://127.0.0.1:1", "no MLflow server answers"), ("somewhere", "is not a URI")],
-)
-def test_an_address_without_a_store_is_refused(uri: str, says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        check_uri(uri)
 
 
 def test_trying_to_open_makes_nothing_and_says_why_it_fails(tmp_path: Path) -> None:

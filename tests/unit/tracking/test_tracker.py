@@ -219,3 +219,13 @@ def test_a_store_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
     tracker.trial_started(TRIAL)
     tracker.close()
     assert NOT_A_DATABASE in (tracker.complaint or "")
+
+
+def test_the_end_does_not_wait_in_silence(
+    database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "QUIET_SECONDS", 0.01)
+    said: list[str] = []
+    where = (uri_of(database), "small", tmp_path / "artifacts", TAGS)
+    Tracker(*where, said.append, connect=Client).close()
+    assert said == ["writing what is left to MLflow"]

@@ -29,11 +29,6 @@ def test_a_command_is_one_line_and_has_no_password(monkeypatch: pytest.MonkeyPat
     assert said == "python -c 'print(1) print(2)' --tracking-uri https://***@host:5000/path"
 
 
-def test_an_address_without_a_password_stays_as_it_is() -> None:
-    for uri in ("http://host:5000/a@b", "sqlite:////home/me/mlflow.db"):
-        assert origin.without_passwords(uri) == uri
-
-
 def test_a_notebook_has_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["-m", "ipykernel_launcher", "-f", "x.json"]
     assert started_as(*words, monkeypatch=monkeypatch) == "(a notebook)"

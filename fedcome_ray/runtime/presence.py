@@ -1,0 +1,83 @@
+"""Whether Ray is still there: a launch whose Ray is gone ends at once, and says so.
+
+Ray's client would block the process for up to a minute, then end it without a word. The folders of
+trials are always in a state to go on from.
+"""
+
+import os
+import socket
+import threading
+import time
+from types import TracebackType
+from typing import Any, Self
+
+import ray
+from ray._private import worker
+from rich.console import Console
+
+from fedcome_ray.console.exits import FAILED, INTERRUPTED
+
+LOOK_SECONDS = 0.5
+PATIENCE_SECONDS = 45.0
+"""With a cluster that is out of reach, perhaps for a moment; Ray gives up after a minute."""
+
+
+class Watch:
+    """Looks after the Ray that this process works on; `address` is None for a private one."""
+
+    def __init__(self, address: str | None, console: Console) -> None:
+        self._address, self._console = address, console
+        self._is_over, self._is_told = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._look, name="watching Ray", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: TracebackType | None) -> None:
+        self._is_over.set()
+        self._thread.join()  # what it looks at is about to end in order
+
+    def told(self) -> None:
+        """Stopping: if its whole group was told so, as by a batch system, Ray is about to end."""
+        self._is_told.set()
+
+    def _look(self) -> None:
+        gone_since: float | None = None
+        while not self._is_over.wait(LOOK_SECONDS):
+            trouble = _dead_process() if self._address is None else self._out_of_reach()
+            if trouble is None:
+                gone_since = None
+                continue
+            gone_since = gone_since or time.monotonic()
+            is_brief = time.monotonic() - gone_since < PATIENCE_SECONDS
+            if self._address is None or self._is_told.is_set() or not is_brief:
+                self._end(trouble)
+
+    def _out_of_reach(self) -> str | None:
+        try:
+            probe(ray.get_runtime_context().gcs_address)
+        except OSError as error:
+            return f"Ray at {self._address} does not answer: {error}"
+        return None
+
+    def _end(self, trouble: str) -> None:
+        self._console.show_cursor()
+        failed = f"failed: {trouble}; the same command goes on"
+        says = INTERRUPTED if self._is_told.is_set() else failed
+        self._console.file.write(f"{says}\n")  # an error is said even if nothing else is
+        self._console.file.flush()
+        os._exit(FAILED)
+
+
+def probe(address: str) -> None:
+    """Raise OSError unless something listens at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host, int(port)), timeout=5).close()
+
+
+def _dead_process() -> str | None:
+    """Of a private Ray."""
+    node: Any = worker._global_node
+    dead = [kind for kind, _ in node.dead_processes()]
+    return f"Ray has lost its {' and '.join(dead)}, killed or out of memory" if dead else None

@@ -1,0 +1,62 @@
+"""A disk that fails under a launch on Ray: the trial says so, and the same command goes on."""
+
+import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from fedcome_ray.trials.folder import read_rounds
+from tests import chaos
+from tests.end_to_end.disks import read_only, small_disk
+from tests.leftovers import bits, rounds_in_mlflow
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
+
+
+def num_rounds(output: Path) -> int:
+    return sum(len(read_rounds(folder)) for folder in output.glob("trials/*"))
+
+
+def launch_with(failing: AbstractContextManager[None], output: Path) -> tuple[int, str]:
+    """A launch whose disk begins to fail when it is under way: its exit code, what it said."""
+    log, before = output.with_suffix(".log"), num_rounds(output)
+    log.unlink(missing_ok=True)
+    launch, end = chaos.start(output, "joint"), time.monotonic() + chaos.PATIENCE
+    try:
+        while num_rounds(output) in {0, before} and time.monotonic() < end:
+            assert launch.poll() is None, log.read_text()
+            time.sleep(0.02)
+        with failing:
+            return launch.wait(chaos.PATIENCE), log.read_text()
+    finally:
+        launch.kill()
+        launch.wait()
+
+
+@pytest.mark.timeout(1200)  # three launches, which a busy machine takes its time for
+def test_a_disk_may_fill_up_or_refuse_to_be_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chaos, "METHODS", ["scaffold"])
+    expected = chaos.undisturbed(tmp_path)
+    output = tmp_path / "out"
+    output.mkdir()
+    with small_disk(output) as disk:
+        failures = {
+            "No space left on device": disk.left(0),
+            "Read-only file system": read_only(output),
+        }
+        for why, failing in failures.items():
+            code, said = launch_with(failing, output)
+            assert code == 1, said
+            assert f": cannot write {output / 'trials'}" in said
+            assert f"{why}; with that mended, the same command goes on" in said
+            assert "Traceback" not in said
+        assert chaos.start(output, "joint").wait(chaos.PATIENCE) == 0
+        assert bits(output) == expected
+        mirrored = rounds_in_mlflow(f"sqlite:///{output / 'mlflow.db'}", "chaos")
+        assert mirrored == [("FINISHED", list(range(chaos.ROUNDS + 1)))]
