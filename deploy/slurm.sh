@@ -38,19 +38,21 @@ given=(--num-cpus="${SLURM_CPUS_PER_TASK:-1}" --num-gpus="${SLURM_GPUS_ON_NODE:-
 
 srun --nodes=1 --ntasks=1 --nodelist="$head" \
   ray start --head --node-ip-address="$ip" --port="$PORT" --include-dashboard=false "${given[@]}" &
+ray=$!
+until (exec 3<>"/dev/tcp/$ip/$PORT") 2>/dev/null; do # nobody listens yet
+  kill -0 "$ray"
+  sleep 1
+done
 if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
   others=$((SLURM_JOB_NUM_NODES - 1))
-  srun --nodes="$others" --ntasks="$others" --exclude="$head" bash -c '
-    until ray health-check --address "$0"; do sleep 2; done
-    exec ray start --address="$0" "$@"' "$address" "${given[@]}" &
+  srun --nodes="$others" --ntasks="$others" --exclude="$head" \
+    ray start --address="$address" "${given[@]}" &
 fi
 
 timeout 600 python - "$address" "$SLURM_JOB_NUM_NODES" <<'PYTHON'
-import subprocess, sys, time
+import sys, time, ray
+
 address, wanted = sys.argv[1], int(sys.argv[2])
-while subprocess.run(["ray", "health-check", "--address", address], capture_output=True).returncode:
-    time.sleep(2)
-import ray
 ray.init(address=address, log_to_driver=False, logging_level="ERROR")
 while sum(node["Alive"] for node in ray.nodes()) < wanted:
     time.sleep(2)

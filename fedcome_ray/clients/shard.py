@@ -156,7 +156,7 @@ class Shard:
         """Those of a side, at least of these clients."""
         if side in self._drawn:
             return _on_device(self._drawn[side].of(clients), slice(None), self.device)
-        return self.test_examples if side == "test" else self.train_examples
+        return self._kept(side)
 
     def _chunk(self, side: Side, start: int) -> tuple[Tensor, Tensor]:
         """Inputs and labels of the examples from this place on."""
@@ -164,9 +164,12 @@ class Shard:
             split, first = self._drawn[side].at(start, start + CHUNK)
             examples = _on_device(split, slice(None), self.device)
         else:
-            examples = self.test_examples if side == "test" else self.train_examples
+            examples = self._kept(side)
             first = examples.first
         return examples.at(examples.order[start - first : start - first + CHUNK])
+
+    def _kept(self, side: Side) -> ClientExamples:
+        return self.test_examples if side == "test" else self.train_examples
 
     def _with_examples(self, trainer: Trainer, clients: Indices) -> Trainer:
         """The trainer, with the examples of these clients if they are drawn."""

@@ -105,11 +105,11 @@ def measure(case: Case) -> Cost:
     with connected(None, Console(stderr=True, quiet=True)):
         pool = ShardPool(TrialPlace(case.shards, cpus_per_shard=1.0 / case.shards))
         pool.replace_dead()
-        begin, before = time.perf_counter(), sum(cpu_seconds_by_process().values())
+        begin, before = time.perf_counter(), cpu_seconds_by_process()
         trial = case.trial
         shards = CountingShards(trial, share({"": datasets.load(trial.data)})[""], pool)
         start_seconds = time.perf_counter() - begin
-        start_cpu = sum(cpu_seconds_by_process().values()) - before
+        start_cpu = sum(cpu_since(before).values())
         population = shards.population
         model = models.build(trial.model, *form_of(population))
         server = Server(trial, model.init(trial.seed), population.num_clients)
@@ -128,7 +128,7 @@ def measure(case: Case) -> Cost:
         evaluation = None
         if case.evaluates:
             shards.evaluate(server.params)
-            evaluation = sum(cpu_seconds_by_process().values()) - sum(after.values())
+            evaluation = sum(cpu_since(after).values())
         return Cost(
             dim=model.dim,
             rounds=rounds,
@@ -143,6 +143,11 @@ def measure(case: Case) -> Cost:
             shard_peak=peaks[1],
             evaluation_cpu=evaluation,
         )
+
+
+def cpu_since(before: dict[int, float]) -> dict[int, float]:
+    """CPU-seconds of each process that has not ended."""
+    return {pid: now - before.get(pid, 0.0) for pid, now in cpu_seconds_by_process().items()}
 
 
 CASES = [
@@ -223,11 +228,12 @@ def main() -> None:
     if not options.quick:
         from tests.benchmarks import scale_model  # which imports this
 
-        model = scale_model.fit({case: found[case] for case in CASES})
+        fitted = {case: found[case] for case in CASES}
+        model = scale_model.fit(fitted)
         unseen = {case: found[case] for case in UNSEEN}
-        Console(width=120).print(scale_model.words(model, unseen))
+        Console(width=120).print(scale_model.words(model, fitted, unseen))
         if options.plot:
-            scale_model.draw(model, {case: found[case] for case in CASES}, unseen, options.plot)
+            scale_model.draw(model, fitted, unseen, options.plot)
 
 
 if __name__ == "__main__":
