@@ -158,8 +158,8 @@ CASES = [
     *(Case(10_000, 100, shards, 100) for shards in (1, 4, 8)),
     *(Case(10_000, cohort, 2, 1_000) for cohort in (10, 100)),
     *(Case(10_000, 1_000, shards, 1_000) for shards in (2, 8)),
-    *(Case(10_000, cohort, 2, 0, "fedcome") for cohort in (10, 100, 1_000)),
-    *(Case(10_000, cohort, 2, 1_000, "fedcome") for cohort in (100, 1_000)),
+    *(Case(10_000, cohort, 2, 0, "fedcome") for cohort in (10, 100, 300)),
+    *(Case(10_000, cohort, 2, 1_000, "fedcome") for cohort in (100, 300)),
 ]
 UNSEEN = [
     Case(1_000_000, 1_000, 4),
@@ -167,7 +167,7 @@ UNSEEN = [
     Case(10_000, 300, 6, 100),
     Case(10_000, 300, 3, 1_000),
     Case(10_000, 1_000, 4, 300),
-    Case(10_000, 500, 4, 300, "fedcome"),
+    Case(10_000, 200, 4, 300, "fedcome"),
 ]
 """Of none of which the model knows when it is fitted."""
 QUICK = [Case(number, 100, 2, evaluates=True) for number in (1_000, 10_000, 1_000_000)]
