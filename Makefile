@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: help install quickstart reproduce-quick test test-gpu check audit format bench bench-peers docs clean
+.PHONY: help install quickstart reproduce-quick test test-gpu check audit format bench bench-peers bench-scale docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -51,6 +51,9 @@ bench: $(STAMP)  ## measure engine, consensus, starts, memory and tracking
 
 bench-peers: $(STAMP)  ## measure a whole training beside other frameworks, installed into .venv/peers
 	$(BIN)/python -m tests.benchmarks.peers --quick
+
+bench-scale: $(STAMP)  ## measure populations up to a million, cohorts and shards; fit and draw the model
+	$(BIN)/python -m tests.benchmarks.scale --plot scaling.png
 
 docs: $(STAMP)  ## build the documentation into site/, to be opened at site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

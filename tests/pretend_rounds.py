@@ -23,6 +23,7 @@ from fedcome_ray.clients import memory
 from fedcome_ray.clients.rehearsal import first_message, random_population
 from fedcome_ray.clients.shard import Shard
 from fedcome_ray.console.options import MachineOptions
+from fedcome_ray.datasets import synthetic
 from fedcome_ray.datasets.population import FLOAT32, Population
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.shards import LocalShards
@@ -55,6 +56,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "resnet18": {"name": "resnet18", "width": 2},
     "transformer": {"name": "transformer", "width": 8, "heads": 2, "layers": 1},
 }
+DRAWN = synthetic.Synthetic(num_clients=6, examples_per_client=5)
 SMALL = ("mlp", "logistic", "conv2")
 CONVOLUTIONAL = ("conv2", "conv4", "mcmahan")
 
@@ -71,7 +73,9 @@ def population(model: str = "mlp", sizes: Sequence[int] = SIZES) -> Population:
     return random_population(sizes, SHAPES.get(model, SHAPE), CLASSES, dtype)
 
 
-def rounds(model: str, method: str, **settings: Any) -> dict[str, Any]:
+def rounds(
+    model: str, method: str, everybody: Population | None = None, **settings: Any
+) -> dict[str, Any]:
     """How far a trial, with a checkpoint in between, is from the same trial on the CPU."""
     trial = trial_of(
         model,
@@ -82,7 +86,7 @@ def rounds(model: str, method: str, **settings: Any) -> dict[str, Any]:
         sampler={"name": "random" if method in methods.REFERENCES else "similarity"},
         **settings,
     )
-    everybody = population(model)
+    everybody = everybody or population(model)
     found = []
     for device in (torch.device("cpu"), pretend.DEVICE):
         with tempfile.TemporaryDirectory() as folder:
@@ -233,6 +237,7 @@ def everything() -> dict[str, Any]:
             **{f"{model}, fedcome": rounds(model, "fedcome") for model in MODELS},
             "conv2, scaffold": rounds("conv2", "scaffold"),
             "mlp, fednova, failures": rounds("mlp", "fednova", **FAILURES),
+            "mlp, scaffold, drawn": rounds("mlp", "scaffold", synthetic.drawn(DRAWN)),
         },
         "talk": {
             f"{model}, {method}": [talk(model, method, epochs) for epochs in (1, 2, 5)]

@@ -61,15 +61,20 @@ class Shard:
         self.trial, self.device = trial, device
         self.model = models.build(trial.model, *form_of(population))
         self.method = methods.build(trial.method)
-        self.train_examples = _on_device(population.train, part.train, device)
-        self.test_examples = _on_device(population.test, part.test, device)
+        train, test = population.train, population.test
+        if self.method.pools:
+            train = train.of(np.arange(population.num_clients))
+        self.train_examples = _on_device(train, part.train, device)
+        self.test_examples = _on_device(test, part.test, device)
+        sides: dict[Side, Split] = {"train": train, "test": test}
+        self._drawn = {side: split for side, split in sides.items() if split.draw is not None}
         self.states = ClientStates(self.method.init_client, self.model.dim)
         examples, local = self.train_examples, trial.local
         if self.method.pools:
             examples = examples.pooled()
             local = local.for_steps(trial.pooled_steps(population.train.sizes))
         self.trainer = Trainer(self.model, self.method, local, examples, trial.seed)
-        if wants_capture(device):
+        if wants_capture(device) and not self._drawn:  # captured steps fetch from fixed memory
             self.take_static_steps()
         self.block_memory = block_memory or memory.for_blocks(device, self._held(population))
         self._most_clients: dict[int, int] = {}  # by width, where memory ran out
@@ -91,11 +96,12 @@ class Shard:
         num_steps = availability.steps_taken(shares, local.num_steps(sizes))
         widths = (self.model.dim, 1, 1, 1)
         report = Report(*(torch.empty(len(cohort), width, device=self.device) for width in widths))
+        trainer = self._with_examples(self.trainer, cohort)
 
         def train(block: Indices, width: int) -> Report:
             ids = torch.from_numpy(cohort[block])
             state = move(self.states.of(ids), self.device)
-            state, part = self.trainer.train(
+            state, part = trainer.train(
                 cohort[block], num_steps[block], width, received, state, round_index
             )
             self.states.propose(ids, move(state, CPU))
@@ -133,18 +139,44 @@ class Shard:
         def tune(block: Indices, width: int) -> list[tuple[Tensor, Tensor]]:
             own = everybody[block]
             received = OnlyParams(self._starts(params, own))
-            _, report = trainer.train(
+            _, report = self._with_examples(trainer, own).train(
                 own, num_steps[block], width, received, Nothing(), round_index
             )
             # One by one, as long as they are: no score depends on the client's company.
             tuned = report.update.add_(received.params)
-            return list(map(partial(self._score_own, self.test_examples), own.tolist(), tuned))
+            examples = self._examples("test", own)
+            return list(map(partial(self._score_own, examples), own.tolist(), tuned))
 
         scores: dict[int, tuple[Tensor, Tensor]] = {}  # by position
         for block, found in self._in_blocks(sizes, num_steps, local, tune):
             scores |= zip(block.tolist(), found, strict=True)
         losses, hits = zip(*(scores[at] for at in range(len(everybody))), strict=True)
         return Scores(torch.cat(losses).cpu().numpy(), torch.cat(hits).cpu().numpy())
+
+    def _examples(self, side: Side, clients: Indices) -> ClientExamples:
+        """Those of a side, at least of these clients."""
+        if side in self._drawn:
+            return _on_device(self._drawn[side].of(clients), slice(None), self.device)
+        return self._kept(side)
+
+    def _chunk(self, side: Side, start: int) -> tuple[Tensor, Tensor]:
+        """Inputs and labels of the examples from this place on."""
+        if side in self._drawn:
+            split, first = self._drawn[side].at(start, start + CHUNK)
+            examples = _on_device(split, slice(None), self.device)
+        else:
+            examples = self._kept(side)
+            first = examples.first
+        return examples.at(examples.order[start - first : start - first + CHUNK])
+
+    def _kept(self, side: Side) -> ClientExamples:
+        return self.test_examples if side == "test" else self.train_examples
+
+    def _with_examples(self, trainer: Trainer, clients: Indices) -> Trainer:
+        """The trainer, with the examples of these clients if they are drawn."""
+        if "train" not in self._drawn:
+            return trainer
+        return replace(trainer, examples=self._examples("train", clients))
 
     def _starts(self, params: Tensor, clients: Indices) -> Tensor:
         """Where these clients start: `[dim]` for all of them, or a row for each."""
@@ -219,7 +251,8 @@ class Shard:
     def losses(self, params: Tensor, clients: Cohort) -> Floats:
         """The mean training loss of each of these clients."""
         with self._precision():
-            losses = self.trainer.losses(params.to(self.device), np.array(clients))
+            trainer = self._with_examples(self.trainer, np.array(clients))
+            losses = trainer.losses(params.to(self.device), np.array(clients))
         return losses.squeeze(-1).double().numpy(force=True)
 
     def evaluate(self, params: Tensor, parts: Sequence[int], side: Side = "test") -> Scores:
@@ -227,16 +260,13 @@ class Shard:
 
         Where clients have params of their own, `parts` are clients, each scored with its own.
         """
-        examples = self.test_examples if side == "test" else self.train_examples
         params = params.to(self.device)
 
         def score_part(part: int) -> tuple[Tensor, Tensor]:
             if self.method.start is not None:
                 own = self._starts(params, np.array([part]))[0]
-                return self._score_own(examples, part, own)
-            start = part * CHUNK - examples.first
-            index = examples.order[start : start + CHUNK]
-            return score(self.model, params, *examples.at(index))
+                return self._score_own(self._examples(side, np.array([part])), part, own)
+            return score(self.model, params, *self._chunk(side, part * CHUNK))
 
         with self._precision():
             losses, hits = zip(*map(score_part, parts), strict=True)

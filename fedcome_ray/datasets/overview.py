@@ -17,7 +17,7 @@ def label_counts(split: Split, num_classes: int) -> Indices:
     """Examples of each client and class, `[num_clients, num_classes]`."""
     num_clients = len(split.sizes)
     client = np.repeat(np.arange(num_clients), split.sizes)
-    cell = client * num_classes + split.examples.y[split.order]
+    cell = client * num_classes + split.labels()
     cells = np.bincount(cell, minlength=num_clients * num_classes)
     return cells.reshape(num_clients, num_classes)
 

@@ -3,10 +3,13 @@
 All examples are kept once, pooled, in the dataset's own order; a client is a segment of an index
 array. A population is a few NumPy arrays, so that Ray shares it between processes without a copy,
 and different partitions of one dataset share its examples.
+
+Generated examples may be too many to keep. Then nobody has them, and a split knows how to draw
+those of single clients instead.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -37,17 +40,52 @@ class Examples(NamedTuple):
     scale: Scale | None = None
 
 
+Draw = Callable[[Indices], Examples]
+"""(clients, increasing) -> their examples, one client after the other"""
+LABELS_AT_A_TIME = 1024  # clients
+
+
 class Split(NamedTuple):
     """The training or the test side of a population."""
 
     examples: Examples
     order: Indices  # the examples of client 0, then those of client 1, ...
     offsets: Indices  # client c owns order[offsets[c]:offsets[c + 1]]; [num_clients + 1]
+    draw: Draw | None = None  # if given, there are no `examples` and no `order`
 
     @property
     def sizes(self) -> Indices:
         """Examples of each client, `[num_clients]`."""
         return np.diff(self.offsets)
+
+    @property
+    def num_examples(self) -> int:
+        return int(self.offsets[-1])
+
+    def of(self, clients: Indices) -> "Split":
+        """One in which at least these clients have their examples; drawn, the others have none."""
+        if self.draw is None:
+            return self
+        some, sizes = np.unique(clients), np.zeros(len(self.offsets) - 1, np.int64)
+        sizes[some] = self.offsets[some + 1] - self.offsets[some]
+        return split_in_order(self.draw(some), sizes)
+
+    def at(self, start: int, end: int) -> tuple["Split", int]:
+        """One of the clients whose examples have these places, drawn; the place of its first."""
+        assert self.draw is not None
+        last_place = min(end, self.num_examples) - 1
+        first, last = np.searchsorted(self.offsets, (start, last_place), side="right") - 1
+        some = np.arange(first, last + 1)
+        sizes = self.offsets[some + 1] - self.offsets[some]
+        return split_in_order(self.draw(some), sizes), int(self.offsets[first])
+
+    def labels(self) -> Labels:
+        """Of all examples, client by client."""
+        if self.draw is None:
+            return self.examples.y[self.order]
+        clients = np.arange(len(self.offsets) - 1)
+        parts = np.split(clients, clients[LABELS_AT_A_TIME::LABELS_AT_A_TIME])
+        return np.concatenate([self.draw(some).y for some in parts])
 
 
 class Population(NamedTuple):
@@ -85,6 +123,7 @@ class Description(NamedTuple):
     num_clients: int
     feature_dtype: "np.dtype[Any]" = FLOAT32
     are_bytes: bool = False  # of which features are made, see `Scale`
+    are_drawn: bool = False  # when they are needed, see `Split`
 
     @property
     def example_bytes(self) -> int:
@@ -98,11 +137,12 @@ def describe(population: Population) -> Description:
     return Description(
         population.feature_shape,
         population.num_classes,
-        len(population.train.order),
-        len(population.test.order),
+        population.train.num_examples,
+        population.test.num_examples,
         population.num_clients,
         population.feature_dtype,
         population.train.examples.scale is not None,
+        population.train.draw is not None,
     )
 
 
@@ -119,6 +159,12 @@ def split(examples: Examples, clients: Sequence[Indices]) -> Split:
 def split_in_order(examples: Examples, sizes: Indices) -> Split:
     """Give the first examples to client 0, the next to client 1, and so on."""
     return Split(examples, np.arange(len(examples.y)), split_offsets(sizes))
+
+
+def split_drawn(draw: Draw, sizes: Indices) -> Split:
+    """Clients of these sizes, whose examples are drawn when they are needed."""
+    nobody = np.arange(0)
+    return Split(draw(nobody), nobody, split_offsets(sizes), draw)
 
 
 def split_by_client(examples: Examples, clients: Indices, num_clients: int) -> Split:

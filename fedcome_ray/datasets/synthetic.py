@@ -4,6 +4,7 @@ https://arxiv.org/abs/1812.06127, section 5.1. As in the authors' code, `alpha` 
 standard deviations, and a client's weights and biases share their mean.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -17,11 +18,18 @@ from fedcome_ray.datasets.population import (
     Examples,
     Indices,
     Population,
-    split_in_order,
+    Side,
+    Split,
+    split_drawn,
+    split_offsets,
 )
 from fedcome_ray.numerics import memory
 
-BLOCK = 1024  # clients drawn together: bounds the memory for their models
+LARGEST_KEPT = 2**30
+"""Bytes of examples. Beyond, they are drawn anew wherever they are needed: that takes a shard about
+50 microseconds a client and round, and no memory in any process."""
+DRAWN_TOGETHER = 1024  # clients whose examples are in memory at once, at least
+CLIENT_BYTES = 64  # in vectors: sizes, and where examples begin
 
 
 class Synthetic(DatasetSettings):
@@ -54,99 +62,108 @@ class Sizes(NamedTuple):
     test: Indices
 
 
-def generate(config: Synthetic, _data_dir: Path | None) -> Population:
-    """Draw all clients, a block at a time."""
-    rng = _generator(config)
-    sizes = draw_sizes(config, rng)
-    sides = [split_in_order(_empty(int(own.sum()), config.num_features), own) for own in sizes]
-    for start in range(0, config.num_clients, BLOCK):
-        block = range(start, min(start + BLOCK, config.num_clients))
-        models = _draw_models(config, len(block), rng)
-        for side in sides:
-            bounds = side.offsets[block.start : block.stop + 1]
-            own = slice(bounds[0], bounds[-1])
-            _fill(side.examples.x[own], side.examples.y[own], bounds - bounds[0], models, rng)
-    train, test = sides
+def build(config: Synthetic, _data_dir: Path | None) -> Population:
+    """All clients, with their examples if these are not too many."""
+    return kept(config) if _is_kept(config) else drawn(config)
+
+
+def kept(config: Synthetic) -> Population:
+    """Clients whose examples are in memory."""
+    train, test = (side.of(np.arange(config.num_clients)) for side in _sides(config))
     return Population(train, test, config.num_classes)
 
 
-def _generator(config: Synthetic) -> np.random.Generator:
-    from fedcome_ray.numerics.randomness import Stream, generator  # imports PyTorch
+def drawn(config: Synthetic) -> Population:
+    """The same clients, whose examples are drawn where they are needed, to the same bits."""
+    train, test = _sides(config)
+    return Population(train, test, config.num_classes)
 
-    return generator(config.seed, Stream.DATA)
+
+def _sides(config: Synthetic) -> tuple[Split, Split]:
+    sizes = draw_sizes(config)
+    return (
+        split_drawn(partial(draw, config, sizes, "train"), sizes.train),
+        split_drawn(partial(draw, config, sizes, "test"), sizes.test),
+    )
 
 
-def draw_sizes(config: Synthetic, rng: np.random.Generator) -> Sizes:
+def draw_sizes(config: Synthetic) -> Sizes:
     """Log-normal training sizes of the wanted mean, and a fifth of that for testing."""
     _check_memory(config)
-    sizes = rng.lognormal(0.0, 1.0, config.num_clients)
+    sizes = _generator(config).lognormal(0.0, 1.0, config.num_clients)
     train = np.maximum(4, sizes / sizes.mean() * config.examples_per_client).astype(np.int64)
     return Sizes(train, np.maximum(1, train // 5))
 
 
+def draw(config: Synthetic, sizes: Sizes, side: Side, clients: Indices) -> Examples:
+    """The examples of these clients, one after the other; a client's depend on nobody else."""
+    bounds = split_offsets((sizes.test if side == "test" else sizes.train)[clients])
+    x = np.empty((bounds[-1], config.num_features), np.float32)
+    y = np.empty(len(x), np.int64)
+    # Variances of j^-1.2.
+    deviations = np.arange(1, config.num_features + 1, dtype=np.float32) ** -0.6
+    for client, start, end in zip(clients.tolist(), bounds[:-1], bounds[1:], strict=True):
+        rng = _generator(config, client + 1)  # with a 0 it would be that of the sizes
+        model, own = _draw_model(config, rng), x[start:end]
+        if side == "train":  # after the test examples, which are fewer
+            rng.standard_normal((sizes.test[client], config.num_features), dtype=np.float32)
+        rng.standard_normal(out=own, dtype=np.float32)
+        own *= deviations
+        own += model.centre
+        np.argmax(own @ model.weight + model.bias, axis=1, out=y[start:end])
+    return Examples(x, y)
+
+
+class Model(NamedTuple):
+    """What makes a client's examples."""
+
+    centre: NDArray[np.float32]  # v_k, [features]
+    weight: NDArray[np.float32]  # W_k, [features, classes]
+    bias: NDArray[np.float32]  # b_k, [classes]
+
+
+def _draw_model(config: Synthetic, rng: np.random.Generator) -> Model:
+    features, classes = config.num_features, config.num_classes
+    model_mean, input_mean = rng.standard_normal(2, dtype=np.float32)  # u_k, B_k
+    model_mean, input_mean = config.alpha * model_mean, config.beta * input_mean
+    centre = rng.standard_normal(features, dtype=np.float32)
+    weight = rng.standard_normal((features, classes), dtype=np.float32)
+    bias = rng.standard_normal(classes, dtype=np.float32)
+    return Model(centre + input_mean, weight + model_mean, bias + model_mean)
+
+
+def _generator(config: Synthetic, *path: int) -> np.random.Generator:
+    from fedcome_ray.numerics.randomness import Stream, generator  # imports PyTorch
+
+    return generator(config.seed, Stream.DATA, *path)
+
+
+def _is_kept(config: Synthetic) -> bool:
+    """Also for validation, which takes examples by their labels."""
+    return config.validation is not None or _bytes(config, config.num_clients) <= LARGEST_KEPT
+
+
+def _bytes(config: Synthetic, num_clients: int) -> float:
+    """Of the examples of so many clients, for training and testing."""
+    return 4.8 * num_clients * max(4, config.examples_per_client) * (config.num_features + 2)
+
+
 def _check_memory(config: Synthetic) -> None:
-    """Refuse what cannot be drawn: examples for training and testing, and a block's models."""
-    num_examples = 1.2 * config.num_clients * max(4, config.examples_per_client)
-    num_models = min(config.num_clients, BLOCK)
-    size = num_examples * (config.num_features + 2) + num_models * config.num_features * (
-        config.num_classes + 1
-    )
+    """Refuse what cannot be drawn: vectors, a model, and the examples that are kept."""
+    at_once = min(config.num_clients, DRAWN_TOGETHER)
+    examples = _bytes(config, config.num_clients if _is_kept(config) else at_once)
+    model = 4 * config.num_features * (config.num_classes + 1)
     memory.check_fits(
-        4 * size, "data.num_clients, examples_per_client, num_features, num_classes: the examples"
+        CLIENT_BYTES * config.num_clients + model + examples,
+        "data.num_clients, examples_per_client, num_features, num_classes: the examples",
     )
 
 
 def describe(config: Synthetic) -> Description:
-    sizes = draw_sizes(config, _generator(config))
+    sizes = draw_sizes(config)
     totals = int(sizes.train.sum()), int(sizes.test.sum())
-    return Description((config.num_features,), config.num_classes, *totals, config.num_clients)
+    form = (config.num_features,), config.num_classes
+    return Description(*form, *totals, config.num_clients, are_drawn=not _is_kept(config))
 
 
-class Models(NamedTuple):
-    """What makes the examples of a block of clients."""
-
-    centre: NDArray[np.float32]  # v_k, [clients, features]
-    weight: NDArray[np.float32]  # W_k, [clients, features, classes]
-    bias: NDArray[np.float32]  # b_k, [clients, classes]
-
-
-def _draw_models(config: Synthetic, clients: int, rng: np.random.Generator) -> Models:
-    features, classes = config.num_features, config.num_classes
-    model_mean = rng.normal(0.0, config.alpha, clients).astype(np.float32)  # u_k
-    input_mean = rng.normal(0.0, config.beta, clients).astype(np.float32)  # B_k
-
-    def around(mean: NDArray[np.float32], *shape: int) -> NDArray[np.float32]:
-        noise = rng.standard_normal((clients, *shape), dtype=np.float32)
-        return noise + mean.reshape(-1, *(1 for _ in shape))
-
-    return Models(
-        around(input_mean, features),
-        around(model_mean, features, classes),
-        around(model_mean, classes),
-    )
-
-
-def _fill(
-    x: NDArray[np.float32],
-    y: NDArray[np.int64],
-    bounds: Indices,
-    models: Models,
-    rng: np.random.Generator,
-) -> None:
-    """Inputs around the client's centre with variances j^-1.2, labelled by the client's model."""
-    rng.standard_normal(out=x, dtype=np.float32)
-    x *= np.arange(1, x.shape[1] + 1, dtype=np.float32) ** -0.6
-    x += np.repeat(models.centre, np.diff(bounds), axis=0)
-    logits = np.repeat(models.bias, np.diff(bounds), axis=0)
-    for weight, start, end in zip(models.weight, bounds[:-1], bounds[1:], strict=True):
-        logits[start:end] += x[start:end] @ weight
-    np.argmax(logits, axis=1, out=y)
-
-
-def _empty(num_examples: int, num_features: int) -> Examples:
-    return Examples(
-        np.empty((num_examples, num_features), np.float32), np.empty(num_examples, np.int64)
-    )
-
-
-DATASET = Dataset(config=Synthetic, build=generate, label="synthetic", describe=describe)
+DATASET = Dataset(config=Synthetic, build=build, label="synthetic", describe=describe)

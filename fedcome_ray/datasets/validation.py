@@ -26,7 +26,7 @@ def held_out(train: Split, share: float) -> NDArray[np.bool_]:
     sizes = train.sizes
     wanted = np.clip(np.rint(share * sizes).astype(np.int64), np.minimum(1, sizes - 1), sizes - 1)
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    by_class = np.lexsort((train.examples.y[train.order], owner))
+    by_class = np.lexsort((train.labels(), owner))
     rank = np.arange(len(owner)) - train.offsets[owner]
     # One is chosen wherever the line from 0 to `wanted` passes a half.
     passed = (2 * np.stack((rank, rank + 1)) * wanted[owner] + sizes[owner]) // (2 * sizes[owner])

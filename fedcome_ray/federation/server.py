@@ -1,6 +1,5 @@
 """The server: it samples cohorts, aggregates their reports, and remembers."""
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,9 +66,9 @@ class Server:
         """What the cohort is sent."""
         return self.method.broadcast(self.state.method)
 
-    def gather(self, cohort: Cohort, reports: Sequence[Report]) -> Report:
-        """One report for the cohort from those of its shards, given in the cohort's order."""
-        report = Report.concatenate(reports) if cohort else Report.of_nobody(self.params)
+    def gather(self, cohort: Cohort, reports: list[Report]) -> Report:
+        """One report for the cohort from those of its shards, in its order; they are used up."""
+        report = Report.join(reports) if cohort else Report.of_nobody(self.params)
         _check_finite(report, cohort, self.state.round_index)
         return report
 

@@ -48,7 +48,7 @@ def join_states(parts: Sequence[Arrays]) -> Arrays:
 
 def split_chunks(split: Split, num_shards: int) -> list[list[int]]:
     """The chunks of pooled examples that each shard scores."""
-    num_chunks = -(-len(split.order) // CHUNK)
+    num_chunks = -(-split.num_examples // CHUNK)
     return [part.tolist() for part in np.array_split(np.arange(num_chunks), num_shards)]
 
 
@@ -68,7 +68,7 @@ def part_of(population: Population, trial: Trial, shard: int, num_shards: int) -
     first, last = np.searchsorted(owner, [shard, shard + 1])
     places = [int(train.offsets[first]), int(train.offsets[last])]
     if method.pools and shard == 0:
-        places += [0, len(train.order)]
+        places += [0, train.num_examples]
     if trial.eval_train_every is not None:
         places += _scored(train, shard, num_shards)
     scored = _scored(test, shard, num_shards) or [0, 0]
@@ -80,7 +80,7 @@ def part_of(population: Population, trial: Trial, shard: int, num_shards: int) -
 def _scored(split: Split, shard: int, num_shards: int) -> list[int]:
     """Where the examples that a shard scores begin and end, nothing if it scores none."""
     chunks = split_chunks(split, num_shards)[shard]
-    return [chunks[0] * CHUNK, min((chunks[-1] + 1) * CHUNK, len(split.order))] if chunks else []
+    return [chunks[0] * CHUNK, min((chunks[-1] + 1) * CHUNK, split.num_examples)] if chunks else []
 
 
 def join_scores(scores: Sequence[Scores], split: Split) -> Evaluation:

@@ -33,7 +33,7 @@ class Shards(Protocol):
     population: Population
     device: torch.device  # where their reports are
 
-    def train(self, received: Any, cohort: Cohort, round_index: int) -> Sequence[Report]:
+    def train(self, received: Any, cohort: Cohort, round_index: int) -> list[Report]:
         """Local training of the cohort: reports whose rows, joined, are in the cohort's order."""
 
     def losses(self, params: Tensor, clients: Cohort) -> Floats:
@@ -75,7 +75,7 @@ class LocalShards:
             for number in range(num_shards)
         ]
 
-    def train(self, received: Any, cohort: Cohort, round_index: int) -> Sequence[Report]:
+    def train(self, received: Any, cohort: Cohort, round_index: int) -> list[Report]:
         shares = split_cohort(cohort, self.population.num_clients, len(self.shards))
         return [
             shard.train(received, clients, round_index)

@@ -6,7 +6,7 @@ where `...` is nothing for one client and `clients` for a block of them. `correc
 the same numbers. `aggregate` sees the whole cohort, `[cohort, dim]`, in increasing client order.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
 from inspect import signature
@@ -32,11 +32,25 @@ class Report:
     num_examples: Tensor  # client scalar
 
     @staticmethod
-    def concatenate(reports: "Sequence[Report]") -> "Report":
-        """One report for the clients of several, in the order given."""
+    def join(reports: "list[Report]") -> "Report":
+        """One report for the clients of several, in the order given; the list is empty afterwards.
+
+        Each of them is let go when it has been copied, so that no process holds all updates twice.
+        """
         if len(reports) == 1:
-            return Report(*map(aligned, reports[0].fields()))
-        return Report(*map(torch.cat, zip(*(r.fields() for r in reports), strict=True)))
+            return Report(*map(aligned, reports.pop().fields()))
+        num_clients = sum(len(report.update) for report in reports)
+        fields = reports[0].fields()
+        whole = Report(*(field.new_empty(num_clients, field.shape[1]) for field in fields))
+        del fields
+        first = 0
+        while reports:
+            part = reports.pop(0)
+            last = first + len(part.update)
+            for field, piece in zip(whole.fields(), part.fields(), strict=True):
+                field[first:last] = piece
+            first = last
+        return whole
 
     @staticmethod
     def of_nobody(params: Tensor) -> "Report":

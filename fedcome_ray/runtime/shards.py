@@ -181,7 +181,7 @@ class RayShards:
         self._load_arguments = (trial.model_dump(mode="json"), list(plugins), shared)
         self._load()
 
-    def train(self, received: Any, cohort: Cohort, round_index: int) -> Sequence[Report]:
+    def train(self, received: Any, cohort: Cohort, round_index: int) -> list[Report]:
         message = objects.put(to_arrays(received))  # once, for all actors
         own, others = self._ask("train", received, message, self._shares(cohort), round_index)
         return [*own, *map(self._report, others)]

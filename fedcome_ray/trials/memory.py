@@ -29,8 +29,9 @@ def memory_of(trial: Trial, shape: Description) -> TrialMemory:
     size = math.ceil(shape.num_train / shape.num_clients)
     width = padded_width(size, trial.local.batch_size)
     num_evaluations = 1 + trial.rounds // trial.eval_every
+    num_kept = 0 if shape.are_drawn else shape.num_train + shape.num_test
     return TrialMemory(
-        (shape.num_train + shape.num_test) * shape.example_bytes,
+        num_kept * shape.example_bytes,
         2 * trial.cohort_size_of(shape.num_clients) * 4 * model.dim,
         bytes_per_client(model, methods.build(trial.method), trial.local, width, size),
         trial.rounds * ROUND_BYTES + num_evaluations * shape.num_clients * CLIENT_BYTES,

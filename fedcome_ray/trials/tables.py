@@ -39,17 +39,21 @@ def client_table(history: ClientHistory) -> Any:
 
 
 def population_table(population: Population) -> Any:
-    """What every client has, as a data frame: examples and, as words, classes."""
+    """What every client has, as a data frame: examples and, as words, classes if they are known.
+
+    Those of drawn examples are not: to draw all of them could take longer than the trial.
+    """
     import pandas as pd
 
     train, test = population.train, population.test
-    labels = np.split(train.examples.y[train.order], train.offsets[1:-1])
+    labels = np.split(train.labels(), train.offsets[1:-1]) if train.draw is None else []
+    classes = [" ".join(map(str, np.unique(own))) for own in labels]
     return pd.DataFrame(
         {
             "client": np.arange(population.num_clients, dtype=np.int32),
             "num_train": train.sizes,
             "num_test": test.sizes,
-            "classes": [" ".join(map(str, np.unique(own))) for own in labels],
+            "classes": classes or None,
         }
     )
 

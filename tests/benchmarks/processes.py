@@ -21,6 +21,17 @@ def cpu_seconds() -> float:
     return sum(int(ticks) for stat in _family().values() for ticks in stat[11:13]) / TICK
 
 
+def cpu_seconds_by_process() -> dict[int, float]:
+    """The same of each process that has not ended."""
+    return {pid: sum(map(int, stat[11:13])) / TICK for pid, stat in _family().items()}
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that was ever resident in a process."""
+    status = (PROC / str(pid) / "status").read_text()
+    return 1024 * int(next(line for line in status.splitlines() if "VmHWM" in line).split()[1])
+
+
 def resident_bytes() -> int:
     """Proportional resident memory: pages that processes share are counted once."""
     return _proportional_bytes(_family())

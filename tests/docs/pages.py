@@ -7,9 +7,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
+import yaml
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
+DEPLOY = sorted(path for path in (ROOT / "deploy").iterdir() if path.is_file())
 READABLE = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
 
 FENCE = re.compile(
@@ -20,6 +23,7 @@ FENCE = re.compile(
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 SNIPPET = re.compile(r'^--8<-- "(.+)"$', re.MULTILINE)
+DEPLOYED = re.compile(r"python -m (fedcome_ray\.[^'\"`&\]\n]*)")
 INLINE = re.compile(r"`(python -m [^`]+)`")
 
 
@@ -75,6 +79,27 @@ def commands(page: Path) -> Iterator[list[str]]:
             yield from shell_commands(block)
     for command in INLINE.findall(FENCE.sub("", content(page))):
         yield _arguments(shlex.split(command.replace("\n", " ")))
+
+
+def deployed_commands(path: Path) -> Iterator[list[str]]:
+    """Those of a file in deploy/, in comments and code; in YAML one may take several lines."""
+    text = path.read_text("utf-8")
+    if path.suffix == ".sh":  # what it is given, or else runs
+        text = re.sub(r'"(\$\w+)"', r"\1", text)
+        given = re.search(r"arguments=\((--.*)\)", text)
+        text = text.replace('"${arguments[@]}"', given[1] if given else "")
+    if path.suffix == ".yaml":
+        comments = [line for line in text.splitlines() if line.startswith("#")]
+        text = "\n".join([*comments, *map(_values, yaml.safe_load_all(text))])
+    for command in DEPLOYED.findall(text):
+        yield shlex.split(command, comments=True)
+
+
+def _values(found: object) -> str:
+    """All texts in a document, one on a line."""
+    if isinstance(found, dict):
+        found = list(found.values())
+    return "\n".join(map(_values, found)) if isinstance(found, list) else str(found)
 
 
 def shell_commands(block: Block) -> Iterator[list[str]]:

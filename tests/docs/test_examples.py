@@ -19,7 +19,18 @@ from fedcome_ray import methods
 from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.overlay import Rule
 from fedcome_ray.experiments.settings import parse_axes
-from tests.docs.pages import DOCS, PAGES, READABLE, ROOT, blocks, commands, name_of, shell_commands
+from tests.docs.pages import (
+    DEPLOY,
+    DOCS,
+    PAGES,
+    READABLE,
+    ROOT,
+    blocks,
+    commands,
+    deployed_commands,
+    name_of,
+    shell_commands,
+)
 
 # Without arguments a command is only spoken of; NAME stands for one.
 COMMANDS = [
@@ -28,6 +39,7 @@ COMMANDS = [
     for words in commands(page)
     if len(words) > 1 or words[0] in {"fedcome_ray.ui", "fedcome_ray.run", "fedcome_ray.doctor"}
 ]
+COMMANDS += [(path, words) for path in DEPLOY for words in deployed_commands(path)]
 YAML = [
     (page, block.text) for page in READABLE for block in blocks(page) if block.language == "yaml"
 ]

@@ -30,7 +30,7 @@ def test_a_description_tells_what_will_be_loaded(name) -> None:
 def test_published_datasets_are_described_as_published(name, expected) -> None:
     description = datasets.describe(datasets.parse(name))
     is_text = name == "shakespeare"
-    assert description == (*expected, np.int64 if is_text else np.float32, not is_text)
+    assert description == (*expected, np.int64 if is_text else np.float32, not is_text, False)
 
 
 def test_a_part_of_femnist_is_described_in_proportion() -> None:

@@ -1,3 +1,5 @@
+import weakref
+
 import torch
 
 from fedcome_ray.methods.method import Report
@@ -38,6 +40,16 @@ def test_inner_products_are_formed_once() -> None:
 
 def test_reports_of_several_shards_are_joined_in_the_order_given() -> None:
     first, second = report(2), report(3)
-    joint = Report.concatenate([first, second])
+    joint = Report.join([first, second])
     assert torch.equal(joint.update[2:], second.update)
     assert joint.num_examples.squeeze(-1).tolist() == [1, 2, 1, 2, 3]
+
+
+def test_a_report_is_let_go_when_it_has_been_joined() -> None:
+    """Else a server would hold all updates twice."""
+    parts = [report(2), report(3)]
+    watched = [weakref.ref(part.update) for part in parts]
+    joint = Report.join(parts)
+    assert not parts
+    assert [reference() for reference in watched] == [None, None]
+    assert len(joint.update) == 5

@@ -37,9 +37,9 @@ def test_a_trial_that_no_machine_holds_is_refused(settings: dict[str, Any], fiel
 @pytest.mark.parametrize(
     "data",
     [
-        {"dataset": "synthetic", "num_clients": 10**9},
+        {"dataset": "synthetic", "num_clients": 10**12},
         {"dataset": "synthetic", "num_features": 10**9},
-        {"dataset": "synthetic", "num_classes": 10**9},
+        {"dataset": "synthetic", "num_classes": 10**12},
         {"dataset": "synthetic", "examples_per_client": 10**12},
     ],
 )
