@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.end_to_end.commands import environment
 
-PATIENCE = 240.0  # seconds, for a server to start on a busy machine
+PATIENCE = 600.0  # seconds, for a server to start on a busy machine
 ADMIN, PASSWORD = "admin", "correct-horse-battery"
 
 

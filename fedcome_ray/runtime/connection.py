@@ -46,7 +46,7 @@ _PRIVATE = {
 }
 """How a private Ray differs from others."""
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-START_SECONDS = 150.0
+START_SECONDS = 600.0
 """For a private Ray to start: a busy machine takes longer than the 30 that Ray has patience."""
 
 
@@ -184,7 +184,7 @@ def _start(machine: MachineOptions, ahead: str) -> None:
     """Start a private Ray on the loopback interface."""
     # Ray asks for a token by default: a fresh one, which only this launch's processes know.
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", str(int(START_SECONDS)))
+    os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")  # not 30 s
     own: dict[str, Any] = {"num_cpus": processors.usable_cpus(), **machine.private}
     config = {**_PRIVATE, "preload_python_modules": [ahead]}
     try:
@@ -248,20 +248,29 @@ def _without_onlookers() -> Iterator[None]:
 
 @contextmanager
 def _in_its_own_time() -> Iterator[None]:
-    """Let a Ray that is started meanwhile be late."""
-    plain: Callable[..., Any] = services.get_node
+    """Let a Ray that is started meanwhile be late, as long as its processes are there."""
+    get_node: Callable[..., Any] = services.get_node
+    start_processes: Callable[..., Any] = RayNode.start_ray_processes
+    nodes: list[RayNode] = []
+
+    def start(node: RayNode) -> None:
+        nodes.append(node)
+        start_processes(node)
 
     def patient(*arguments: Any) -> Any:
         end = time.monotonic() + START_SECONDS
         while True:
             try:
-                return plain(*arguments)
+                return get_node(*arguments)
             except RuntimeError:  # it is not there yet
-                if time.monotonic() > end:
+                if time.monotonic() > end or any(node.dead_processes() for node in nodes):
                     raise
                 time.sleep(0.1)
 
-    with replaced(services, "get_node", patient):
+    with (
+        replaced(RayNode, "start_ray_processes", start),
+        replaced(services, "get_node", patient),
+    ):
         yield
 
 

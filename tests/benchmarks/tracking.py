@@ -135,9 +135,9 @@ def guarded_server() -> Iterator[Place]:
 
         own = {"MLFLOW_TRACKING_USERNAME": ADMIN, "MLFLOW_TRACKING_PASSWORD": PASSWORD}
         before = {variable: os.environ.get(variable) for variable in own}
+        os.environ.update(own)
         try:
             server.start()
-            os.environ.update(own)
             yield Place(server.uri, server.artifacts, size)
         finally:
             engine.dispose()

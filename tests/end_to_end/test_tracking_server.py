@@ -11,7 +11,7 @@ from tests.benchmarks import tracking
 from tests.servers import ADMIN, PASSWORD, MissingError
 
 pytestmark = [
-    pytest.mark.timeout(900),  # servers start, which a busy machine takes its time for
+    pytest.mark.timeout(1800),  # servers start, which a busy machine takes its time for
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
 ]
 
