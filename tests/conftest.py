@@ -13,9 +13,9 @@ prepare_process()  # as every process of ours: the promise of equal bits is made
 def cluster() -> Iterator[dict[str, float]]:
     """A private Ray for all tests that need one in this process."""
     from fedcome_ray.console.options import MachineOptions
-    from fedcome_ray.runtime.connection import connected
+    from fedcome_ray.runtime.connection import SHARDS, connected
 
-    with connected(MachineOptions(), Console(stderr=True)) as resources:
+    with connected(MachineOptions(), Console(stderr=True), SHARDS) as resources:
         yield resources
 
 

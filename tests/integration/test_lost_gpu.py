@@ -15,7 +15,8 @@ from fedcome_ray.trials.folder import LOG, TrialResult, read_result
 pytestmark = pytest.mark.ray
 
 PLUGIN = """
-import sys
+import gc
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +25,12 @@ from fedcome_ray.methods import parts
 from fedcome_ray.methods.method import Method
 
 LOST = []  # of this process
+
+
+@cache
+def here():
+    is_shard = any(type(one).__name__ == "ShardHost" for one in gc.get_objects())
+    return "shard" if is_shard else "server"
 
 
 class Fragile(Hyperparameters):
@@ -35,8 +42,7 @@ class Fragile(Hyperparameters):
 def build(hp):
     def correct(grad, params, received, client):
         is_rehearsal = grad.shape[-1] < 100
-        here = "server" if "ray.tune" in sys.modules else "shard"  # only the former needs it
-        if not is_rehearsal and here == hp.where and not Path(hp.marker).exists():
+        if not is_rehearsal and here() == hp.where and not Path(hp.marker).exists():
             Path(hp.marker).touch()
             LOST.append(hp.marker)
         if LOST and not is_rehearsal:
