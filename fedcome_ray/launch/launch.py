@@ -56,7 +56,8 @@ def launch(request: Request, console: Console) -> Outcome:
             outcome = _run(request, before, populations, tracker, console, lease)
             # If nothing came of it, what ails the trials may well ail the store: a full disk.
             tracker.is_patient = bool(outcome.finished) or not outcome.failures
-            tracker.check_open()
+            if tracker.is_patient:
+                tracker.check_open()
             after = Finished.read(request) if outcome.pending else before
             tracker.launch_ended(*launch_record(after, outcome))
     outcome.complaint = tracker.complaint

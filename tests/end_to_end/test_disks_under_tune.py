@@ -21,13 +21,18 @@ def num_rounds(output: Path) -> int:
     return sum(len(read_rounds(folder)) for folder in output.glob("trials/*"))
 
 
+def is_under_way(output: Path, before: int) -> bool:
+    """Whether there are new rounds, and the store, which is opened meanwhile, is there."""
+    return num_rounds(output) not in {0, before} and (output / "mlflow.db").exists()
+
+
 def launch_with(failing: AbstractContextManager[None], output: Path) -> tuple[int, str]:
     """A launch whose disk begins to fail when it is under way: its exit code, what it said."""
     log, before = output.with_suffix(".log"), num_rounds(output)
     log.unlink(missing_ok=True)
     launch, end = chaos.start(output, "joint"), time.monotonic() + chaos.PATIENCE
     try:
-        while num_rounds(output) in {0, before} and time.monotonic() < end:
+        while not is_under_way(output, before) and time.monotonic() < end:
             assert launch.poll() is None, log.read_text()
             time.sleep(0.02)
         with failing:
