@@ -25,6 +25,7 @@ from rich.progress import track
 from rich.table import Table
 
 from fedcome_ray import datasets, models
+from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.datasets.population import form_of
 from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.federation.round import run_round
@@ -32,7 +33,7 @@ from fedcome_ray.federation.server import Server
 from fedcome_ray.methods.method import Cohort, Report
 from fedcome_ray.numerics.arrays import to_arrays
 from fedcome_ray.numerics.device import prepare_process
-from fedcome_ray.runtime.connection import connected
+from fedcome_ray.runtime.connection import SHARDS, connected
 from fedcome_ray.runtime.placement import TrialPlace
 from fedcome_ray.runtime.populations import share
 from fedcome_ray.runtime.shards import RayShards, ShardPool
@@ -102,7 +103,7 @@ class CountingShards(RayShards):
 def measure(case: Case) -> Cost:
     """In this process, which should have done nothing else."""
     prepare_process()
-    with connected(None, Console(stderr=True, quiet=True)):
+    with connected(MachineOptions(), Console(stderr=True, quiet=True), SHARDS):
         pool = ShardPool(TrialPlace(case.shards, cpus_per_shard=1.0 / case.shards))
         pool.replace_dead()
         begin, before = time.perf_counter(), cpu_seconds_by_process()

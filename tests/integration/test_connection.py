@@ -108,9 +108,10 @@ LOSS = """
 import sys, time
 from ray._private import worker
 from rich.console import Console
+from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.runtime.connection import connected
 
-with connected(None, Console(file=sys.stderr, quiet=True)):
+with connected(MachineOptions(), Console(file=sys.stderr, quiet=True)):
     worker._global_node.all_processes[sys.argv[1]][0].process.kill()
     time.sleep(600)
 """
