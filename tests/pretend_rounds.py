@@ -32,7 +32,7 @@ from fedcome_ray.launch import cost
 from fedcome_ray.numerics import environment
 from fedcome_ray.numerics.device import prepare_process
 from fedcome_ray.runtime import shards
-from fedcome_ray.runtime.connection import connected
+from fedcome_ray.runtime.connection import SHARDS, connected
 from fedcome_ray.runtime.placement import TrialPlace
 from fedcome_ray.runtime.populations import share
 from fedcome_ray.trials.run import TrialRun
@@ -204,7 +204,10 @@ def on_ray() -> dict[str, Any]:
     trial = trial_of("mlp", "fedcome", rounds=2, cohort_size=4, sampler={"name": "similarity"})
     everybody = population()
     shards.device.pick = lambda share: pretend.DEVICE  # of this process alone
-    with connected(MachineOptions(), Console(stderr=True)), tempfile.TemporaryDirectory() as folder:
+    with (
+        connected(MachineOptions(), Console(stderr=True), SHARDS),
+        tempfile.TemporaryDirectory() as folder,
+    ):
         pool = shards.ShardPool(TrialPlace(2, cpus_per_shard=0.1, is_joint=True))
         there = shards.RayShards(trial, share({"": everybody})[""], pool)
         found = []

@@ -31,7 +31,7 @@ from fedcome_ray.methods import REGISTRY
 from fedcome_ray.methods.method import OnlyParams
 from fedcome_ray.models.dense import Dense
 from fedcome_ray.numerics.device import prepare_process
-from fedcome_ray.runtime.connection import connected
+from fedcome_ray.runtime.connection import SHARDS, connected
 from fedcome_ray.runtime.placement import TrialPlace
 from fedcome_ray.runtime.populations import share
 from fedcome_ray.runtime.shards import RayShards, ShardPool
@@ -76,7 +76,7 @@ def main() -> None:
     workloads = [MNIST, FEMNIST, CIFAR10]
     if options.quick:
         workloads = [MNIST, replace(FEMNIST, cohort_size=16), replace(CIFAR10, cohort_size=2)]
-    with connected(MachineOptions(), Console(stderr=True)):
+    with connected(MachineOptions(), Console(stderr=True), SHARDS):
         pool = ShardPool(TrialPlace(NUM_SHARDS, cpus_per_shard=1.0, is_joint=True))
         scaling = {str(num): measure_population(num, pool) for num in POPULATIONS}
         print_scaling(scaling)

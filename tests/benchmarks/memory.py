@@ -22,7 +22,7 @@ from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.federation.shards import LocalShards, Shards
-from fedcome_ray.runtime.connection import connected
+from fedcome_ray.runtime.connection import SHARDS, connected
 from fedcome_ray.runtime.placement import TrialPlace
 from fedcome_ray.runtime.populations import share
 from fedcome_ray.runtime.shards import RayShards, ShardPool
@@ -62,7 +62,7 @@ def shards_of(trial: Trial, population: Population, num_shards: int) -> Iterator
     if not num_shards:
         yield LocalShards(trial, population)
         return
-    with connected(MachineOptions(), Console(stderr=True)):
+    with connected(MachineOptions(), Console(stderr=True), SHARDS):
         pool = ShardPool(TrialPlace(num_shards, cpus_per_shard=0.5))
         yield RayShards(trial, share({"": population})[""], pool)
 
