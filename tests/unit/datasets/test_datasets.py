@@ -128,4 +128,4 @@ def test_datasets_know_nothing_of_the_rest_and_are_imported_fast() -> None:
     assert "fedcome_ray.datasets" in loaded
     assert not {"torch", "torchvision", "sklearn", "matplotlib", "ray", "mlflow"} & loaded
     rooms = {name.split(".")[1] for name in loaded if name.startswith("fedcome_ray.")}
-    assert rooms == {"datasets", "errors", "hyperparameters", "numerics", "registry"}
+    assert rooms == {"datasets", "errors", "hyperparameters", "numerics", "registry", "version"}

@@ -82,7 +82,7 @@ def population() -> Population:
 
 @pytest.fixture(scope="module")
 def world(population: Population) -> World:
-    examples, order, offsets = population.train
+    examples, order, offsets, _ = population.train
     x = torch.from_numpy(examples.x).double().flatten(1)
     y = torch.from_numpy(examples.y)
     network = nn.Sequential(nn.Linear(64, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 10)).double()

@@ -154,7 +154,7 @@ def test_only_what_a_trial_uses_is_part_of_its_key(write: Write) -> None:
 def test_a_users_dataset_describes_itself(write: Write) -> None:
     load_plugins([write(dataset(), "own.py")])
     found = datasets.describe(datasets.parse("blobs"))
-    assert found == ((3,), 2, 40, 40, 4, np.dtype(np.float32), False)
+    assert found == ((3,), 2, 40, 40, 4, np.dtype(np.float32), False, False)
 
 
 @pytest.mark.parametrize(
