@@ -76,5 +76,8 @@ def test_real_mnist_loads_equally_from_its_files_and_packed(real_data, tmp_path)
         assert np.array_equal(first.x, second.x)
         assert np.array_equal(first.y, second.y)
     assert population.train.sizes.tolist() == [600] * 100
-    assert abs(population.train.examples.x.mean()) < 1e-3
-    assert abs(population.train.examples.x.std() - 1) < 1e-3
+    images, _, scale = population.train.examples
+    assert images.dtype == np.uint8
+    features = images * scale.factor + scale.shift
+    assert abs(features.mean()) < 1e-3
+    assert abs(features.std() - 1) < 1e-3
