@@ -95,9 +95,9 @@ def show_cost(args: argparse.Namespace, trials: "Mapping[str, list[Trial]]", tal
     machine = arguments.machine_options(args)
     if args.cpus and machine.wants_gpus:
         raise UserError(f"--cpus: got `{args.cpus}`, but trials are to compute on GPUs")
-    is_on_cpus = args.cpus or machine.refuses_gpus
+    is_on_cpus = args.cpus or machine.refuses_gpus or machine.num_gpus == 0
     on = device.CPU if is_on_cpus else device.wished("gpu" if machine.wants_gpus else "auto")
-    gpus = 0 if on == device.CPU else len(device.usable_gpus())
+    gpus = 0 if on == device.CPU else len(device.usable_gpus()[: machine.num_gpus])
     cores = args.cpus or machine.num_cpus or processors.usable_cpus()
     workers = cost.Workers(gpus, "GPU") if gpus else cost.Workers(cores, "CPU")
     progress = talk.progress()

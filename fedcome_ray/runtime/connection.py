@@ -191,10 +191,10 @@ def _start(machine: MachineOptions, ahead: str) -> None:
         with _on_loopback(), _without_onlookers(), _in_its_own_time():
             # Without "local", Ray would join whatever RAY_ADDRESS or an earlier `ray start` names.
             ray.init("local", include_dashboard=False, _system_config=config, **own, **_QUIET)
-    except ValueError as error:  # such as more GPUs than CUDA_VISIBLE_DEVICES has
-        given = ", ".join(f"--{name.replace('_', '-')}" for name in own)
-        raise UserError(f"{given}: {error}") from None
     except Exception as error:  # whatever: a machine too busy to start it within Ray's limits
+        if isinstance(error, ValueError) and machine.private:  # more GPUs than there are
+            given = ", ".join(f"--{name.replace('_', '-')}" for name in machine.private)
+            raise UserError(f"{given}: {error}") from None
         reason = (str(error) or repr(error)).strip().splitlines()[0]
         raise FedcomeError(f"Ray did not start: {reason}; the same command goes on") from error
 
@@ -210,14 +210,6 @@ def _join(address: str) -> None:
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"--address: no Ray cluster answers at `{address}`: {reason}") from None
-
-
-def _init_private(quiet: dict[str, Any]) -> None:
-    try:
-        ray.init("local", include_dashboard=False, _system_config=_PRIVATE, **quiet)
-    except Exception as error:  # whatever: a machine too busy to start it within Ray's limits
-        reason = (str(error) or repr(error)).strip().splitlines()[0]
-        raise FedcomeError(f"Ray did not start: {reason}; the same command goes on") from error
 
 
 @contextmanager

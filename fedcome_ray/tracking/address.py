@@ -82,8 +82,10 @@ def _check_server(uri: str) -> None:
 
 
 def _authorization(uri: str) -> dict[str, str]:
-    """The header that MLflow's client would send."""
+    """The header that MLflow's client would send: an address with a name comes first."""
     own = urlsplit(uri)
+    if own.username is not None:
+        return {"Authorization": _basic(unquote(own.username), unquote(own.password or ""))}
     name, password = map(_noted, ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"))
     token = os.environ.get("MLFLOW_TRACKING_TOKEN")
     if name and password:
@@ -92,8 +94,6 @@ def _authorization(uri: str) -> dict[str, str]:
         raise UserError("MLFLOW_TRACKING_TOKEN: has a line break or the like")
     if token:
         return {"Authorization": f"Bearer {token}"}
-    if own.username is not None:
-        return {"Authorization": _basic(unquote(own.username), unquote(own.password or ""))}
     return {}
 
 

@@ -66,8 +66,8 @@ def try_open(uri: str) -> None:
                 _check_can_be_made(sqlite_file(uri))
             Client(f"{SQLITE}{scratch}/mlflow.db" if is_new else uri).look()
     except Exception as error:
-        shown = without_passwords(uri)
-        raise UserError(f"--tracking-uri: cannot use `{shown}`: {root_cause(error)}") from error
+        why = f"--tracking-uri: cannot use `{uri}`: {root_cause(error)}"
+        raise UserError(without_passwords(why)) from error  # MLflow's errors name the address, too
 
 
 def _check_can_be_made(file: Path) -> None:

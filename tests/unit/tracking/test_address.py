@@ -57,6 +57,17 @@ def test_a_server_that_lets_us_in_is_taken(
     check_uri(f"http://{guarded}")
 
 
+def test_the_name_in_an_address_comes_first_as_for_mlflow(
+    guarded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "bob")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "other")
+    check_uri(f"http://ann:s%40%2Fcret@{guarded}")
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "ticket")
+    with pytest.raises(UserError, match="lets nobody in"):
+        check_uri(f"http://bob:other@{guarded}")
+
+
 def test_one_that_does_not_is_refused_with_what_to_do(
     guarded: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
