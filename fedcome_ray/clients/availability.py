@@ -16,6 +16,8 @@ from fedcome_ray.numerics.randomness import Stream, client_keys, uniforms
 
 def present(chances: Availability, seed: int, round_index: int, asked: Cohort) -> Cohort:
     """Those of the clients that are there."""
+    if chances.rate == 1.0:  # everybody, without a draw
+        return asked
     clients = np.array(asked, np.int64)
     is_there = _drawn(seed, round_index, clients)[0] < chances.rate
     return tuple(clients[is_there].tolist())
@@ -25,6 +27,8 @@ def shares(
     chances: Availability, seed: int, round_index: int, clients: Indices
 ) -> NDArray[np.float64]:
     """The part of its local steps that each client takes: 1, or less for stragglers."""
+    if chances.straggler_rate == 0.0:
+        return np.ones(len(clients))
     _, chance, share = _drawn(seed, round_index, clients)
     less = chances.least_share + (1 - chances.least_share) * share
     return np.where(chance < chances.straggler_rate, less, 1.0)

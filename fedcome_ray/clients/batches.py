@@ -17,11 +17,23 @@ from torch import Tensor
 
 from fedcome_ray.datasets.population import Indices
 from fedcome_ray.experiments.local import LocalConfig
-from fedcome_ray.models.model import Dropout
+from fedcome_ray.models.model import Course, Dropout, Inputs
 from fedcome_ray.numerics.device import upload
+from fedcome_ray.numerics.machine_code import INTEGER, INTEGERS, WORD, WORDS, Function
 from fedcome_ray.numerics.randomness import dropout_mask, fold, random_bits
 
 FLOAT = torch.float32
+_SHUFFLE = Function(
+    "fedcome_ray.clients.orders",
+    "shuffle",
+    (
+        *(WORD, WORDS, INTEGER),  # the round's key, clients
+        *(INTEGERS, INTEGERS, INTEGERS),  # sizes, starts, epochs
+        *(INTEGERS, INTEGERS, WORDS, INTEGER),  # order, rows, memory
+    ),
+    ("fedcome_ray.numerics.tiles",),
+)
+_NUM_DIGITS = 256
 
 
 class ClientExamples(NamedTuple):
@@ -33,6 +45,10 @@ class ClientExamples(NamedTuple):
     offsets: Indices  # into `order`; on the host: the course of training depends on it
     first: int = 0  # the place of the first in the order of the whole population
     scale: tuple[Tensor, Tensor] | None = None  # factor and shift of bytes, see `Scale`
+
+    @property
+    def inputs(self) -> Inputs:
+        return Inputs(self.x, self.scale)
 
     def sizes(self, clients: Indices) -> Indices:
         return self.offsets[clients + 1] - self.offsets[clients]
@@ -105,13 +121,21 @@ def blocks(
     num_steps: Indices,
     local: LocalConfig,
     most_clients: Callable[[int, int], int],
+    are_ragged: bool = False,
 ) -> Iterator[tuple[int, Indices]]:
     """Cut a cohort into blocks -> (width of their batches, positions in the cohort).
 
     Clients of a block have one width, about as many epochs, since all are drawn as long as the
-    longest, and, as nearly as can be, the same number of steps. How many they may be depends on the
-    width, and on the examples that the largest of them has.
+    longest, and, as nearly as can be, the same number of steps; ragged ones need nothing in common
+    and stay in the cohort's order. How many they may be depends on the width, and on the examples
+    that the largest of them has.
     """
+    if are_ragged:
+        largest = int(sizes.max())
+        width = padded_width(largest, local.batch_size)
+        num_blocks = -(-len(sizes) // most_clients(width, largest))
+        yield from ((width, block) for block in np.array_split(np.arange(len(sizes)), num_blocks))
+        return
     epochs = map(rounded_up, local.num_epochs(sizes).tolist())
     widths = (padded_width(size, local.batch_size) for size in sizes.tolist())
     kinds = list(zip(widths, epochs, strict=True))
@@ -174,6 +198,27 @@ def plan(
         num_active=_num_active(block.steps),
         num_real=_num_real(block.sizes, per_epoch, most_steps, batch_size),
     )
+
+
+def course(
+    examples: ClientExamples, block: ClientBlock, batch_size: int | None, key: np.uint64
+) -> Course:
+    """The same steps for compiled code, where the round has this key."""
+    sizes, num_steps = block.sizes, block.steps
+    most = int(sizes.max())
+    batch_size = batch_size or most
+    num_epochs = -(-num_steps // -(-sizes // batch_size))
+    ends = np.cumsum(num_epochs * sizes)
+    rows = torch.empty(int(ends[-1]), dtype=torch.int64)
+    memory = np.empty(4 * most + _NUM_DIGITS, np.uint64)
+    clients, starts = (np.ascontiguousarray(block.clients), examples.offsets[block.clients])
+    _SHUFFLE(
+        *(int(key), clients.ctypes.data, len(clients)),
+        *(sizes.ctypes.data, starts.ctypes.data, num_epochs.ctypes.data),
+        *(examples.order.data_ptr(), rows.data_ptr(), memory.ctypes.data, most),
+    )
+    starts = ends - num_epochs * sizes
+    return Course(examples.inputs, examples.y, rows, starts, sizes, num_steps, batch_size)
 
 
 def rounded_down(number: int) -> int:

@@ -37,10 +37,11 @@ CASES = {
     "dense, corrected": Case(
         {"model": {"name": "mlp", "hidden": [15]}, "method": {"name": "scaffold"}}, (17,), SIZES
     ),
-    "dense, clipped": Case(
-        {"model": {"name": "logistic"}, "local": {"clip_norm": 0.5}}, (33,), SIZES
+    # By the matrix products of PyTorch; the others in code that was compiled for them.
+    "dense, clipped": Case({"model": {"name": "mlp"}, "local": {"clip_norm": 0.5}}, (17,), SIZES),
+    "dense, thin": Case(
+        {"model": {"name": "mlp", "hidden": [1]}, "local": {"momentum": 0.9}}, (34,), (9, 9)
     ),
-    "dense, thin": Case({"model": {"name": "mlp", "hidden": [1]}}, (34,), (9, 9)),
     "convolutional": Case(
         {"model": {"name": "conv2", "hidden": 33}, "method": {"name": "feddyn"}},
         (1, 10, 10),

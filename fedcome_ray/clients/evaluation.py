@@ -9,8 +9,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedcome_ray import metrics
+from fedcome_ray.clients.batches import ClientExamples
 from fedcome_ray.datasets.population import Indices
 from fedcome_ray.models import Model
+from fedcome_ray.models.model import Compiled
 
 # Examples are scored in chunks of this size whatever the number of shards: the last bits of a
 # matrix product depend on its shape, and results must not depend on the sharding.
@@ -72,10 +74,16 @@ class Evaluation(NamedTuple):
         return float(ordered.mean()), float(ordered.std()), float(worst), float(best)
 
 
-def score(model: Model, params: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Loss and correctness of each example."""
+def score(
+    model: Model, params: Tensor, examples: ClientExamples, rows: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Loss and correctness of each of these examples."""
     with torch.inference_mode():
-        logits = model.logits(params, x).to(params.dtype)  # autocast may have lowered them
+        if isinstance(model, Compiled) and examples.inputs.fit_compiled_code:
+            y, logits = examples.y[rows], model.logits_of(params, examples.inputs, rows)
+        else:
+            x, y = examples.at(rows)
+            logits = model.logits(params, x).to(params.dtype)  # autocast may have lowered them
         return functional.cross_entropy(logits, y, reduction="none"), logits.argmax(-1) == y
 
 

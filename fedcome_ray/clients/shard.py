@@ -25,6 +25,7 @@ from fedcome_ray.experiments.local import LocalConfig
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.methods.fedavg import FedAvg
 from fedcome_ray.methods.method import Cohort, Nothing, OnlyParams, Report
+from fedcome_ray.models.model import Compiled
 from fedcome_ray.numerics.arrays import shared_tensor
 from fedcome_ray.numerics.device import CPU, move, precision, upload, wants_capture
 from fedcome_ray.numerics.geometry import Floats
@@ -64,8 +65,8 @@ class Shard:
         train, test = population.train, population.test
         if self.method.pools:
             train = train.of(np.arange(population.num_clients))
-        self.train_examples = _on_device(train, part.train, device)
-        self.test_examples = _on_device(test, part.test, device)
+        self.train_examples = self._here(train, part.train)
+        self.test_examples = self._here(test, part.test)
         sides: dict[Side, Split] = {"train": train, "test": test}
         self._drawn = {side: split for side, split in sides.items() if split.draw is not None}
         self.states = ClientStates(self.method.init_client, self.model.dim)
@@ -107,7 +108,7 @@ class Shard:
             self.states.propose(ids, move(state, CPU))
             return part
 
-        for block, part in self._in_blocks(sizes, num_steps, local, train):
+        for block, part in self._in_blocks(sizes, num_steps, trainer, train):
             if np.array_equal(block, np.arange(len(cohort))):
                 return part
             rows = upload(block, self.device)
@@ -148,7 +149,7 @@ class Shard:
             return list(map(partial(self._score_own, examples), own.tolist(), tuned))
 
         scores: dict[int, tuple[Tensor, Tensor]] = {}  # by position
-        for block, found in self._in_blocks(sizes, num_steps, local, tune):
+        for block, found in self._in_blocks(sizes, num_steps, trainer, tune):
             scores |= zip(block.tolist(), found, strict=True)
         losses, hits = zip(*(scores[at] for at in range(len(everybody))), strict=True)
         return Scores(torch.cat(losses).cpu().numpy(), torch.cat(hits).cpu().numpy())
@@ -156,18 +157,25 @@ class Shard:
     def _examples(self, side: Side, clients: Indices) -> ClientExamples:
         """Those of a side, at least of these clients."""
         if side in self._drawn:
-            return _on_device(self._drawn[side].of(clients), slice(None), self.device)
+            return self._here(self._drawn[side].of(clients), slice(None))
         return self._kept(side)
 
-    def _chunk(self, side: Side, start: int) -> tuple[Tensor, Tensor]:
-        """Inputs and labels of the examples from this place on."""
+    def _chunk(self, side: Side, start: int) -> tuple[ClientExamples, Tensor]:
+        """The examples from this place on: which they are, of which."""
         if side in self._drawn:
             split, first = self._drawn[side].at(start, start + CHUNK)
-            examples = _on_device(split, slice(None), self.device)
+            examples = self._here(split, slice(None))
         else:
             examples = self._kept(side)
             first = examples.first
-        return examples.at(examples.order[start - first : start - first + CHUNK])
+        return examples, examples.order[start - first : start - first + CHUNK]
+
+    def _here(self, split: Split, part: slice) -> ClientExamples:
+        """Examples as the model takes them, where it computes."""
+        examples = _on_device(split, part, self.device)
+        if isinstance(self.model, Compiled) and examples.scale is None:
+            return examples._replace(x=examples.x.to(torch.result_type(examples.x, 0.0)))
+        return examples
 
     def _kept(self, side: Side) -> ClientExamples:
         return self.test_examples if side == "test" else self.train_examples
@@ -192,7 +200,7 @@ class Shard:
         """Loss and correctness of a client's examples under params of its own."""
         params = params.clone()  # a row may begin anywhere
         rows = examples.order[examples.offsets[client] : examples.offsets[client + 1]]
-        chunks = [score(self.model, params, *examples.at(some)) for some in rows.split(CHUNK)]
+        chunks = [score(self.model, params, examples, some) for some in rows.split(CHUNK)]
         losses, hits = zip(*chunks, strict=True)
         return torch.cat(losses), torch.cat(hits)
 
@@ -200,12 +208,13 @@ class Shard:
         self,
         sizes: Indices,
         num_steps: Indices,
-        local: LocalConfig,
+        trainer: Trainer,
         work: Callable[[Indices, int], ResultT],
     ) -> Iterator[tuple[Indices, ResultT]]:
         """Work on clients a block at a time -> (positions of its clients, result)."""
+        local, are_ragged = trainer.local, trainer.is_compiled
         most_clients = partial(self.most_clients, local)
-        waiting = deque(blocks(sizes, num_steps, local, most_clients))
+        waiting = deque(blocks(sizes, num_steps, local, most_clients, are_ragged))
         while waiting:
             width, block = waiting.popleft()
             done = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -9,16 +10,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedcome_ray.clients.batches import ClientBlock, ClientExamples, Plan, draw_masks, plan
+from fedcome_ray.clients.batches import (
+    ClientBlock,
+    ClientExamples,
+    Plan,
+    course,
+    draw_masks,
+    plan,
+)
 from fedcome_ray.clients.captured import StaticSteps
 from fedcome_ray.clients.evaluation import score
 from fedcome_ray.clients.memory import gathered_bytes
 from fedcome_ray.datasets.population import Indices
 from fedcome_ray.experiments.local import LocalConfig
 from fedcome_ray.methods.method import Affine, AnyMethod, Report
-from fedcome_ray.models.model import Batch, Model, views
+from fedcome_ray.models.model import Batch, Compiled, Model, Rule, views
 from fedcome_ray.numerics.geometry import clip
-from fedcome_ray.numerics.randomness import Stream, client_keys, fold
+from fedcome_ray.numerics.randomness import Stream, client_keys, fold, round_key
 
 CACHE = 4 * 2**20
 """Bytes of params that clients trained together should have on a CPU: they are read and written
@@ -55,6 +63,13 @@ class Trainer:
     static_steps: StaticSteps | None = None
     """If given, they take the steps, instead of the loops below."""
 
+    @cached_property
+    def is_compiled(self) -> bool:
+        """Whether compiled code takes all steps of a client: its company needs no common shape."""
+        is_affine = self.method.terms is not None and self.local.is_plain
+        has_code = isinstance(self.model, Compiled) and self.static_steps is None
+        return is_affine and has_code and self.examples.inputs.fit_compiled_code
+
     @torch.no_grad()
     def train(
         self,
@@ -65,17 +80,23 @@ class Trainer:
         client_state: Any,
         round_index: int,
     ) -> tuple[Any, Report]:
-        """So many local steps of a block of clients -> (their next states, their report)."""
+        """So many local steps of a block of clients -> (their next states, their report).
+
+        Batches are padded to `width`, unless it is compiled code that trains.
+        """
         lr = self.local.lr_at(round_index)
         block = self.examples.block(clients, num_steps)
-        steps = self._plan(block, width, round_index)
-        keys = self._dropout_keys(block, round_index)
         start = self._start(received.params, client_state)
-        if self.static_steps is not None:
-            static = self.static_steps.of(len(clients), width, received)
-            update = static.descend(block, steps, start, received, client_state, keys, lr)
+        if self.is_compiled:
+            update = self._descend_compiled(start, received, client_state, block, round_index, lr)
         else:
-            update = self._descend(start, received, client_state, steps, keys, lr)
+            steps = self._plan(block, width, round_index)
+            keys = self._dropout_keys(block, round_index)
+            if self.static_steps is not None:
+                static = self.static_steps.of(len(clients), width, received)
+                update = static.descend(block, steps, start, received, client_state, keys, lr)
+            else:
+                update = self._descend(start, received, client_state, steps, keys, lr)
         unknown = start.new_full((len(clients), 1), torch.nan)
         report = Report(
             update=update,
@@ -89,6 +110,27 @@ class Trainer:
         """Where clients start: `[dim]` for all of them, or a row for each."""
         return params if self.method.start is None else self.method.start(params, client_state)
 
+    def _descend_compiled(
+        self,
+        start: Tensor,
+        received: Any,
+        state: Any,
+        block: ClientBlock,
+        round_index: int,
+        lr: float,
+    ) -> Tensor:
+        """The updates of a block, by code that takes all steps of a client at once."""
+        assert isinstance(self.model, Compiled)
+        assert self.method.terms is not None
+        key = round_key(self.seed, self.batches, round_index)
+        steps = course(self.examples, block, self.local.batch_size, key)
+        update = start.new_empty(len(block.clients), self.model.dim)
+        starts = start.expand_as(update)
+        for some in self._groups(update):
+            rule = self._rule(self.method.terms(received, of_some(state, some)), lr)
+            self.model.descend(update[some], starts[some], steps.of(some), rule)
+        return update
+
     def _descend(
         self, start: Tensor, received: Any, state: Any, steps: Plan, keys: Tensor, lr: float
     ) -> Tensor:
@@ -99,7 +141,8 @@ class Trainer:
             batches = self._batches(steps.of(some), keys[some])
             correction = self._correction(received, of_some(state, some))
             if isinstance(correction, Affine) and self.local.is_plain:
-                self._descend_fused(update[some], starts[some], correction, batches, lr)
+                rule = self._rule(correction, lr)
+                self._descend_fused(update[some], starts[some], rule, batches)
             else:
                 self._descend_by_gradients(update[some], starts[some], correction, batches, lr)
         return update
@@ -108,11 +151,12 @@ class Trainer:
         """The next states of a block."""
         if not state:
             return state
-        parts = [
-            self.method.carry(received, of_some(state, some), report.of(some))
-            for some in self._groups(report.update)
-        ]
-        return type(state)(*map(torch.cat, zip(*parts, strict=True)))
+        following = type(state)(*map(torch.empty_like, state))
+        for some in self._groups(report.update):
+            carried = self.method.carry(received, of_some(state, some), report.of(some))
+            for whole, part in zip(following, carried, strict=True):
+                whole[some] = part  # while the cache has it
+        return following
 
     def _groups(self, block: Tensor) -> Iterator[slice]:
         """Clients of a block that are computed together: on a CPU as many as the cache holds."""
@@ -129,23 +173,27 @@ class Trainer:
             return General(self.method, received, state)
         return self.method.terms(received, state)
 
+    def _rule(self, correction: Affine, lr: float) -> Rule:
+        offset, pull, share = correction
+        return Rule(1 - lr * (self.local.weight_decay + pull), -lr * share, lr, offset)
+
     def _descend_fused(
-        self, update: Tensor, start: Tensor, correction: Affine, batches: Iterator[Batch], lr: float
+        self, update: Tensor, start: Tensor, rule: Rule, batches: Iterator[Batch]
     ) -> None:
         """Every tensor has memory of its own, to which gradients are added as they arise."""
         origin = views(start, self.model.shapes)
         tensors = [part.clone(memory_format=torch.contiguous_format) for part in origin]
         active = tensors
-        offset, pull, share = correction
-        offsets = [] if offset is None else views(offset.expand_as(start), self.model.shapes)
-        keep, scale = 1 - lr * (self.local.weight_decay + pull), -lr * share
+        offsets = []
+        if rule.offset is not None:
+            offsets = views(rule.offset.expand_as(start), self.model.shapes)
         for batch in batches:
             if len(batch.y) < len(active[0]):
                 active = _first(tensors, len(batch.y))
                 offsets = _first(offsets, len(batch.y))
-            self.model.add_gradient(active, active, batch, keep=keep, scale=scale)
+            self.model.add_gradient(active, active, batch, keep=rule.keep, scale=rule.scale)
             for part, addend in zip(active, offsets, strict=False):
-                part.sub_(addend, alpha=lr)
+                part.sub_(addend, alpha=rule.lr)
         places = views(update, self.model.shapes)
         for part, begin, place in zip(tensors, origin, places, strict=True):
             torch.sub(part, begin, out=place)
@@ -238,7 +286,7 @@ class Trainer:
         losses = []
         for client in block.clients.tolist():
             rows = self.examples.order[offsets[client] : offsets[client + 1]]
-            loss, _ = score(self.model, params, *self.examples.at(rows))
+            loss, _ = score(self.model, params, self.examples, rows)
             losses.append(loss.mean())
         return torch.stack(losses).unsqueeze(-1)
 
@@ -249,7 +297,7 @@ class Trainer:
         owner = torch.repeat_interleave(sizes, output_size=total)
         place = torch.arange(total, device=params.device) + (block.starts - ends + sizes)[owner]
         losses = [
-            score(self.model, params, *self.examples.at(rows))[0]
+            score(self.model, params, self.examples, rows)[0]
             for rows in self.examples.order[place].split(SCORED_TOGETHER)
         ]
         # Sums over padded rows: adding to the owners' places would not keep the order of sums.

@@ -47,6 +47,11 @@ class Dataset(Entry[Population]):
     is_own: bool = False
     """A user's own file, whose path is part of its name."""
 
+    @property
+    def has_files(self) -> bool:
+        """Whether it is read, and neither generated nor a part of what is installed."""
+        return self.published is not None or self.is_own
+
 
 class DatasetRegistry(Registry[Dataset]):
     """The datasets by name; a user's own stand under `npz:PATH`, whatever their path."""

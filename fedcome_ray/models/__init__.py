@@ -46,8 +46,10 @@ class ModelEntry(Entry[Model | nn.Module]):
 REGISTRY: Registry[ModelEntry] = Registry(
     "model",
     [
-        ModelEntry(dense.MLP, dense.build_mlp, "MLP"),
-        ModelEntry(dense.Logistic, dense.build_logistic, "logistic regression"),
+        ModelEntry(dense.MLP, dense.build_mlp, "MLP", compiled=dense.__name__),
+        ModelEntry(
+            dense.Logistic, dense.build_logistic, "logistic regression", compiled=dense.__name__
+        ),
         ModelEntry(convolutional.Conv2, convolutional.build_conv2, "two convolutions"),
         ModelEntry(convolutional.Conv4, convolutional.build_conv4, "four convolutions"),
         ModelEntry(convolutional.McMahan, convolutional.build_mcmahan, "CNN of FedAvg"),

@@ -8,9 +8,11 @@ filled from, and read back into, such a module with `parameters_to_vector` and
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcome_ray.errors import ConfigError
@@ -33,6 +35,51 @@ class Dropout(NamedTuple):
 
     rates: tuple[float, ...]  # of each layer
     shapes: tuple[Shape, ...]  # of each layer's mask, for one example
+
+
+class Inputs(NamedTuple):
+    """Inputs as they are kept: those of a CPU are what compiled code takes."""
+
+    x: Tensor  # [examples, ...features]
+    scale: tuple[Tensor, Tensor] | None  # factor and shift of bytes
+
+    @property
+    def fit_compiled_code(self) -> bool:
+        """Whether it takes them, with params in float32: bytes with a scale, or floats."""
+        wanted = torch.float32 if self.scale is None else torch.uint8
+        return self.x.dtype == wanted and self.x.device.type == "cpu" and self.x.is_contiguous()
+
+
+class Course(NamedTuple):
+    """All local steps of some clients.
+
+    The rows of a client are its examples in the order of its first epoch, then of its second, and
+    so on; each epoch is cut into batches, of which the last may be smaller.
+    """
+
+    inputs: Inputs
+    y: Tensor  # [examples]
+    rows: Tensor  # of all clients, one after the other
+    starts: NDArray[np.int64]  # [clients]: the place of each client's first row
+    sizes: NDArray[np.int64]  # [clients]: its examples
+    num_steps: NDArray[np.int64]  # [clients]
+    batch_size: int  # the most examples of a step
+
+    def of(self, clients: slice) -> "Course":
+        """That of some of the clients."""
+        starts, sizes, num_steps = (
+            part[clients] for part in (self.starts, self.sizes, self.num_steps)
+        )
+        return self._replace(starts=starts, sizes=sizes, num_steps=num_steps)
+
+
+class Rule(NamedTuple):
+    """How a step changes params: `keep * params + scale * gradient - lr * offset`."""
+
+    keep: float
+    scale: float
+    lr: float
+    offset: Tensor | None  # for each client, or the same for all of them
 
 
 class Model(Protocol):
@@ -71,6 +118,20 @@ class Model(Protocol):
 
     def is_stacked(self, device: torch.device) -> bool:
         """Whether clients are fastest in common operations there; if not, one at a time."""
+
+
+@runtime_checkable
+class Compiled(Protocol):
+    """A model with code compiled for it, for inputs that fit it."""
+
+    def descend(self, update: Tensor, start: Tensor, course: Course, rule: Rule) -> None:
+        """All local steps: train clients from `start`, write how far they come to `update`.
+
+        Both are `[clients, dim]`.
+        """
+
+    def logits_of(self, params: Tensor, inputs: Inputs, rows: Tensor) -> Tensor:
+        """The same as `logits`, of these examples; the bits do not depend on how many they are."""
 
 
 def unfit(name: str, needs: str, feature_shape: Shape, advice: str = "") -> ConfigError:

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
@@ -113,14 +114,19 @@ def prepare_process() -> None:
     tenth of a convolutional model's time.
     """
     torch.set_num_threads(1)
-    threadpool_limits(1, user_api="blas")  # of NumPy
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of libraries that are loaded later
+    _limit_threads()
     _check_switches()
     if sys.platform == "linux":
         trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
         libc = ctypes.CDLL(None)
         libc.mallopt(mmap_threshold, 32 * 2**20)  # the largest that glibc accepts
         libc.mallopt(trim_threshold, 256 * 2**20)
+
+
+@cache  # to look for libraries takes milliseconds
+def _limit_threads() -> None:
+    threadpool_limits(1, user_api="blas")  # of NumPy
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of libraries that are loaded later
 
 
 def _check_switches() -> None:

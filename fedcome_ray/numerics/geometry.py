@@ -12,8 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedcome_ray.errors import DivergenceError
+from fedcome_ray.numerics.machine_code import DOUBLES, FLOATS, INTEGER, Function
 
 Floats = NDArray[np.float64]
+
+_MODULE = "fedcome_ray.numerics.double_sums"
+_UPDATES = (FLOATS, INTEGER, INTEGER)
+_USES = ("fedcome_ray.numerics.tiles",)
+_GRAM_MATRIX = Function(_MODULE, "gram_matrix", (*_UPDATES, DOUBLES, INTEGER, DOUBLES), _USES)
+_WEIGHTED_SUM = Function(_MODULE, "weighted_sum", (*_UPDATES, DOUBLES, FLOATS, DOUBLES), _USES)
+_WIDTH, _SIDE = 256, 4  # of the memory that they use; no tile has a longer side
 
 _NUMBERS_AT_A_TIME = {"cpu": 400_000}
 """Converted to float64: few enough for the cache, enough for long products."""
@@ -23,14 +31,27 @@ _NUMBERS_ELSEWHERE = 2**24
 
 def gram_matrix(updates: Tensor) -> Tensor:
     """`updates @ updates.T` in float64, `[cohort, cohort]`."""
+    if _fits_compiled_code(updates):
+        return _compiled_gram_matrix(updates)
     gram = updates.new_zeros((len(updates), len(updates)), dtype=torch.float64)
     for _, part in _in_doubles(updates):
-        if part.device.type == "cpu":
-            # NumPy sees that it is symmetric and computes half of it, which PyTorch does not.
-            gram += torch.from_numpy(part.numpy() @ part.numpy().T)
-        else:
-            gram.addmm_(part, part.T)
+        gram.addmm_(part, part.T)
     return gram
+
+
+def _compiled_gram_matrix(updates: Tensor) -> Tensor:
+    num, dim = updates.shape
+    rows = -(-num // _SIDE) * _SIDE
+    gram, memory = (updates.new_zeros(rows, n, dtype=torch.float64) for n in (rows, _WIDTH))
+    addresses = updates.data_ptr(), num, dim, gram.data_ptr(), rows, memory.data_ptr()
+    _GRAM_MATRIX(*addresses)
+    lower = gram[:num, :num].tril()
+    return lower + lower.tril(-1).T
+
+
+def _fits_compiled_code(updates: Tensor) -> bool:
+    is_fit = updates.dtype == torch.float32 and updates.is_contiguous()
+    return is_fit and updates.device.type == "cpu"
 
 
 def normalise(gram: Tensor) -> tuple[Floats, Floats]:
@@ -52,11 +73,22 @@ def normalise(gram: Tensor) -> tuple[Floats, Floats]:
 
 def combine(mixing: Tensor, updates: Tensor) -> Tensor:
     """`mixing @ updates`, in the precision of the updates."""
+    if len(mixing) == 1 and _fits_compiled_code(updates):
+        return _compiled_sum(mixing[0], updates).unsqueeze(0)
     mixing = mixing.to(updates.device)
     combined = updates.new_empty((len(mixing), updates.shape[1]))
     for columns, part in _in_doubles(updates):
         combined[:, columns] = mixing @ part
     return combined
+
+
+def _compiled_sum(weights: Tensor, updates: Tensor) -> Tensor:
+    num, dim = updates.shape
+    weights = weights.double().contiguous()
+    total, memory = updates.new_empty(dim), weights.new_empty(_WIDTH)
+    addresses = weights.data_ptr(), total.data_ptr(), memory.data_ptr()
+    _WEIGHTED_SUM(updates.data_ptr(), num, dim, *addresses)
+    return total
 
 
 def products(updates: Tensor, vector: Tensor) -> Floats:

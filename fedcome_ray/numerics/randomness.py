@@ -44,9 +44,14 @@ def generator(seed: int, stream: Stream, *path: int) -> np.random.Generator:
 
 def client_keys(seed: int, stream: Stream, round_index: int, clients: Tensor) -> Tensor:
     """One 64-bit key for each client of a round, `[clients]` int64."""
-    sequence = np.random.SeedSequence([seed, stream, round_index])
-    base = int(sequence.generate_state(1, np.uint64)[0].astype(np.int64))
+    base = int(round_key(seed, stream, round_index).astype(np.int64))
     return _mix(_mix(clients * _GOLDEN_GAMMA) + base)
+
+
+def round_key(seed: int, stream: Stream, round_index: int) -> np.uint64:
+    """What the keys of all clients of a round are made from."""
+    sequence = np.random.SeedSequence([seed, stream, round_index])
+    return np.uint64(sequence.generate_state(1, np.uint64)[0])
 
 
 def fold(keys: Tensor, number: int | Tensor) -> Tensor:

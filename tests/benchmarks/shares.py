@@ -1,20 +1,24 @@
 """Where the time of local training goes: `python -m tests.benchmarks.shares [--plot PNG]`.
 
-By PyTorch's own profiler, whose bookkeeping makes short operations look longer than they are.
+By PyTorch's own profiler, whose bookkeeping makes short operations look longer than they are; of
+dense models, which train in one piece of compiled code, by its matrix products measured alone.
 """
 
 import argparse
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 from torch.profiler import ProfilerActivity, profile
 
 from fedcome_ray.clients.shard import Shard
 from fedcome_ray.methods.method import OnlyParams
 from fedcome_ray.numerics.device import prepare_process
-from tests.benchmarks.workloads import CIFAR10, FEMNIST, MNIST, Workload
+from tests.benchmarks.engine import cost_of
+from tests.benchmarks.workloads import CIFAR10, FEMNIST, MNIST, Workload, products
 
 KINDS = {  # by parts of the names of operations
     "matrix products": ("bmm", "::mm", "addmm"),
@@ -22,7 +26,7 @@ KINDS = {  # by parts of the names of operations
     "pooling": ("max_pool", "fill_"),  # its backward pass begins with zeros
     "fetching inputs": ("index_select",),
 }
-REST, PYTHON = "elementwise and copies", "Python and planning"
+REST, PYTHON = "the rest of a step", "Python and planning"
 
 
 def main() -> None:
@@ -45,6 +49,8 @@ def shares(workload: Workload, rounds: int = 5) -> dict[str, float]:
     shard, received = Shard(workload.trial, workload.population), OnlyParams(workload.start)
     cohort = tuple(range(workload.cohort_size))
     shard.train(received, cohort, 0)
+    if shard.trainer.is_compiled:
+        return dense_shares(workload, lambda: shard.train(received, cohort, 0))
     with profile(activities=[ProfilerActivity.CPU]) as record:
         begin = time.perf_counter()  # the profiler's clock
         for number in range(rounds):
@@ -55,6 +61,17 @@ def shares(workload: Workload, rounds: int = 5) -> dict[str, float]:
         seconds[kind_of(operation.key)] += operation.self_cpu_time_total / 1e6
     seconds[PYTHON] = max(0.0, total - sum(seconds.values()))
     return {kind: seconds[kind] / total for kind in (*KINDS, REST, PYTHON)}
+
+
+def dense_shares(workload: Workload, train: Callable[[], object]) -> dict[str, float]:
+    alone = products(workload)
+    alone()
+    costs = [
+        (cost_of(alone, time.process_time).cpu, cost_of(train, time.process_time).cpu)
+        for _ in range(3)
+    ]
+    share = median(own / whole for own, whole in costs)
+    return {**dict.fromkeys((*KINDS, REST, PYTHON), 0.0), "matrix products": share, REST: 1 - share}
 
 
 def kind_of(operation: str) -> str:

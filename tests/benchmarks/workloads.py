@@ -20,6 +20,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedcome_ray import models
 from fedcome_ray.datasets.population import Examples, Population, Scale, split_in_order
 from fedcome_ray.experiments.trial import Trial
+from fedcome_ray.models.dense import Dense, layout_of
+from fedcome_ray.numerics.machine_code import FLOATS, INTEGER, INTEGERS, Function
 from tests import plain_torch
 
 BATCH_SIZE = 50
@@ -93,11 +95,35 @@ CIFAR10 = Workload(
 )  # fmt: skip
 
 
-def products(workload: Workload, together: int) -> Callable[[], None]:
-    """The matrix products of a round of a dense network and nothing else, on buffers made before.
+_MULTIPLY = Function(
+    "tests.benchmarks.dense_products",
+    "multiply",
+    (INTEGERS, INTEGER, FLOATS, INTEGER, INTEGER),
+    ("fedcome_ray.models.dense_descent", "fedcome_ray.numerics.tiles"),
+)
 
-    In groups of so many clients, by the calls that the engine makes.
+
+def products(workload: Workload) -> Callable[[], None]:
+    """The matrix products of a round of a dense network and nothing else, client by client.
+
+    By the code of the engine, on memory made before.
     """
+    model = models.build(workload.trial.model, workload.feature_shape, workload.num_classes)
+    assert isinstance(model, Dense)
+    layout = layout_of(model.widths, BATCH_SIZE, is_training=True)
+    last_level, memory = len(model.widths) - 1, torch.rand(layout.num_floats)
+    num_steps = workload.examples_per_client // BATCH_SIZE
+
+    def run() -> None:
+        places = layout.levels.ctypes.data, last_level, memory.data_ptr()
+        for _ in range(workload.cohort_size):
+            _MULTIPLY(*places, BATCH_SIZE, num_steps)
+
+    return run
+
+
+def library_products(workload: Workload, together: int = 20) -> Callable[[], None]:
+    """The same by the batched products of PyTorch's library, for so many clients at once."""
     x = torch.rand(together, BATCH_SIZE, math.prod(workload.feature_shape))
     module = workload.make_module()
     weights = [

@@ -11,7 +11,7 @@ def test_the_benchmark_of_the_sampler_runs() -> None:
 
 
 def test_the_benchmark_of_the_engine_knows_its_variants() -> None:
-    assert set(engine.VARIANTS) == {"products", "engine", "ray", "tuned", "dataloader"}
+    assert set(engine.VARIANTS) == {"products", "library", "engine", "ray", "tuned", "dataloader"}
 
 
 def test_the_benchmark_of_starts_runs() -> None:

@@ -31,15 +31,23 @@ def test_without_the_switch_company_shows_where_mkl_looks_at_it() -> None:
     dependent = answer_of(CHECK, MKL_CBWR="")  # set, so that the package does not set it
     if not dependent:
         pytest.skip("the libraries of this processor do not look at company")
-    assert "dense" in dependent
+    assert "dense, clipped" in dependent
+    assert "dense" not in dependent  # compiled code, which sees one client at a time
 
 
 def test_arithmetic_that_looks_at_company_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Dense.add_gradient
+    add_gradient, descend = Dense.add_gradient, Dense.descend
 
-    def differently_alone(self, target, params, batch, *, keep, scale) -> None:  # type: ignore[no-untyped-def]
-        nudge = torch.finfo(torch.float32).eps if len(batch.y) == 1 else 0.0
-        honest(self, target, params, batch, keep=keep, scale=scale * (1 + 4 * nudge))
+    def nudged(scale: float, num_clients: int) -> float:
+        return scale * (1 + 4 * torch.finfo(torch.float32).eps) if num_clients == 1 else scale
 
-    monkeypatch.setattr(Dense, "add_gradient", differently_alone)
+    def gradient_differs_alone(self, target, params, batch, *, keep, scale) -> None:  # type: ignore[no-untyped-def]
+        add_gradient(self, target, params, batch, keep=keep, scale=nudged(scale, len(batch.y)))
+
+    def descent_differs_alone(self, update, start, course, rule) -> None:  # type: ignore[no-untyped-def]
+        rule = rule._replace(scale=nudged(rule.scale, len(update)))
+        descend(self, update, start, course, rule)
+
+    monkeypatch.setattr(Dense, "add_gradient", gradient_differs_alone)
+    monkeypatch.setattr(Dense, "descend", descent_differs_alone)
     assert company.dependent_kinds() == [kind for kind in company.CASES if kind.startswith("dense")]

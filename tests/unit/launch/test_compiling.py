@@ -10,10 +10,15 @@ import torch
 from fedcome_ray import consensus, samplers
 from fedcome_ray.experiments.trial import parse_trial
 from fedcome_ray.launch import compiling
+from fedcome_ray.models import dense
+from fedcome_ray.numerics import machine_code
+from fedcome_ray.numerics.machine_code import Function
 
-PLAIN = parse_trial({})
-FEDCOME = parse_trial({"method": {"name": "fedcome"}})
-SIMILARITY = parse_trial({"sampler": {"name": "similarity"}, "participation": 0.2})
+CNN = {"model": {"name": "conv2"}}
+PLAIN = parse_trial(CNN)
+FEDCOME = parse_trial({**CNN, "method": {"name": "fedcome"}})
+SIMILARITY = parse_trial({**CNN, "sampler": {"name": "similarity"}, "participation": 0.2})
+DENSE = parse_trial({"model": {"name": "mlp"}})
 
 
 def modules(folder: Path) -> dict[str, SimpleNamespace]:
@@ -45,3 +50,15 @@ def test_what_was_used_is_compiled() -> None:
     sampler = samplers.build(SIMILARITY.sampler)
     sampler.sample(sampler.init(20), 10, np.random.default_rng(0))
     assert not compiling.is_due([SIMILARITY])
+
+
+def test_code_of_models_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert compiling.is_due([DENSE])
+    functions = [one for one in vars(dense).values() if isinstance(one, Function)]
+    functions[0].file.parent.mkdir(parents=True)
+    functions[0].file.write_bytes(b"half of it")
+    assert compiling.is_due([DENSE])
+    for function in functions:
+        machine_code.compile_once(function)
+    assert not compiling.is_due([DENSE])

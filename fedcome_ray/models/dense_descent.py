@@ -1,0 +1,339 @@
+"""Local training of dense models, written for Numba: see `Dense.descend`, which calls it.
+
+One client after the other takes all of its steps, so that its params and its batch stay in the
+nearest caches, and what it computes cannot depend on its company.
+
+A level is what lies between layers: the inputs, the hidden units, the scores. A row of a level has
+one number more, which is always 1; its weights are the biases. The weights that lead to a level
+are kept in panels of sixteen units, `[panel, below, unit]`, the last of them filled up with zeros.
+"""
+
+import numpy as np
+from numba import njit
+
+from fedcome_ray.numerics.tiles import (
+    LANES,
+    Bytes,
+    Floats,
+    Integers,
+    Number,
+    add_product,
+    add_product_and,
+    as_bits,
+    from_bits,
+    prefetch,
+    set_product,
+    starting,
+)
+
+# Columns of the table of levels, see `Layout`.
+UNITS, STRIDE, VALUES, ERRORS, WEIGHTS, TRANSPOSED, NUM_COLUMNS = range(7)
+LINE = 64  # bytes of a line of the cache
+TOGETHER = 48  # examples that are classified at once
+
+
+def descend(
+    levels: Integers,
+    last_level: int,
+    memory: Floats,
+    num_weights: int,
+    update: Floats,
+    start: Floats,
+    start_row: int,
+    offset: Floats,
+    offset_row: int,
+    dim: int,
+    num_clients: int,
+    sizes: Integers,
+    num_steps: Integers,
+    rows: Integers,
+    rows_starts: Integers,
+    batch_size: int,
+    pixels: Bytes,
+    reals: Floats,
+    are_bytes: int,
+    factor: Floats,
+    shift: Floats,
+    labels: Integers,
+    keep: Number,
+    scale: Number,
+    minus_lr: Number,
+) -> None:
+    """Train clients and write down their updates; `offset_row` is negative without offsets."""
+    weights, origin = memory, starting(memory, num_weights)
+    addend = starting(origin, num_weights)
+    for client in range(num_clients):
+        if client == 0 or start_row > 0:
+            _pack(levels, last_level, origin, starting(start, client * start_row), np.float32(1))
+        if offset_row > 0 or (client == 0 and offset_row == 0):
+            _pack(levels, last_level, addend, starting(offset, client * offset_row), minus_lr)
+        for place in range(num_weights):
+            weights[place] = origin[place]
+        batch, rest = starting(rows, rows_starts[client]), sizes[client]  # of the epoch
+        if num_steps[client] > 0:
+            _announce(levels, batch, min(batch_size, rest), pixels, reals, are_bytes)
+        for step in range(num_steps[client]):
+            size = min(batch_size, rest)
+            _fetch(levels, memory, batch, size, pixels, reals, are_bytes, factor, shift)
+            following = starting(batch, size)
+            rest = rest - size if rest > size else sizes[client]
+            if step + 1 < num_steps[client]:
+                _announce(levels, following, min(batch_size, rest), pixels, reals, are_bytes)
+            _forwards(levels, last_level, memory, size)
+            _set_errors(levels, last_level, memory, batch, size, labels)
+            _backwards(levels, last_level, memory, addend, size, keep, scale, offset_row >= 0)
+            batch = following
+        for place in range(num_weights):
+            weights[place] -= origin[place]
+        _unpack(levels, last_level, starting(update, client * dim), weights)
+
+
+def classify(
+    levels: Integers,
+    last_level: int,
+    memory: Floats,
+    params: Floats,
+    rows: Integers,
+    num_rows: int,
+    pixels: Bytes,
+    reals: Floats,
+    are_bytes: int,
+    factor: Floats,
+    shift: Floats,
+    logits: Floats,
+) -> None:
+    """Class scores of examples, a few at a time."""
+    _pack(levels, last_level, memory, params, np.float32(1))
+    level = _level(levels, last_level)
+    _announce(levels, rows, min(TOGETHER, num_rows), pixels, reals, are_bytes)
+    for first in range(0, num_rows, TOGETHER):
+        size, batch = min(TOGETHER, num_rows - first), starting(rows, first)
+        _fetch(levels, memory, batch, size, pixels, reals, are_bytes, factor, shift)
+        following = min(TOGETHER, num_rows - first - size)
+        _announce(levels, starting(batch, size), following, pixels, reals, are_bytes)
+        _forwards(levels, last_level, memory, size)
+        for example in range(size):
+            scores = starting(memory, level[VALUES] + example * level[STRIDE])
+            own = starting(logits, (first + example) * level[UNITS])
+            for unit in range(level[UNITS]):
+                own[unit] = scores[unit]
+
+
+@njit(error_model="numpy")
+def _level(levels: Integers, number: int) -> Integers:
+    return starting(levels, number * NUM_COLUMNS)
+
+
+@njit(error_model="numpy")
+def _pack(
+    levels: Integers, last_level: int, packed: Floats, params: Floats, factor: Number
+) -> None:
+    """Params times a factor, in panels."""
+    for number in range(1, last_level + 1):
+        below, units = _level(levels, number - 1)[UNITS], _level(levels, number)[UNITS]
+        panels = starting(packed, _level(levels, number)[WEIGHTS])
+        biases = starting(params, below * units)
+        for first_unit in range(0, units, LANES):
+            for first in range(0, below, LANES):  # square blocks, which stay in the cache
+                for unit in range(first_unit, min(first_unit + LANES, units)):
+                    lane = starting(panels, unit - first_unit)
+                    for place in range(first, min(first + LANES, below)):
+                        lane[place * LANES] = params[unit * below + place] * factor
+            for unit in range(first_unit, min(first_unit + LANES, units)):
+                panels[below * LANES + unit - first_unit] = biases[unit] * factor
+            panels = starting(panels, (below + 1) * LANES)
+        params = starting(biases, units)
+
+
+@njit(error_model="numpy")
+def _unpack(levels: Integers, last_level: int, params: Floats, packed: Floats) -> None:
+    """Params from panels."""
+    for number in range(1, last_level + 1):
+        below, units = _level(levels, number - 1)[UNITS], _level(levels, number)[UNITS]
+        panels = starting(packed, _level(levels, number)[WEIGHTS])
+        biases = starting(params, below * units)
+        for first_unit in range(0, units, LANES):
+            for first in range(0, below, LANES):
+                for unit in range(first_unit, min(first_unit + LANES, units)):
+                    lane = starting(panels, unit - first_unit)
+                    for place in range(first, min(first + LANES, below)):
+                        params[unit * below + place] = lane[place * LANES]
+            for unit in range(first_unit, min(first_unit + LANES, units)):
+                biases[unit] = panels[below * LANES + unit - first_unit]
+            panels = starting(panels, (below + 1) * LANES)
+        params = starting(biases, units)
+
+
+@njit(error_model="numpy")
+def _announce(
+    levels: Integers, batch: Integers, size: int, pixels: Bytes, reals: Floats, are_bytes: int
+) -> None:
+    """Have the inputs of a batch, which lie anywhere in memory, brought near."""
+    units = _level(levels, 0)[UNITS]
+    for example in range(size):
+        first = batch[example] * units
+        if are_bytes:
+            for place in range(0, units, LINE):
+                prefetch(pixels, first + place)
+        else:
+            for place in range(0, units, LINE // 4):
+                prefetch(reals, first + place)
+
+
+@njit(error_model="numpy")
+def _fetch(
+    levels: Integers,
+    memory: Floats,
+    batch: Integers,
+    size: int,
+    pixels: Bytes,
+    reals: Floats,
+    are_bytes: int,
+    factor: Floats,
+    shift: Floats,
+) -> None:
+    """The inputs of a batch."""
+    level = _level(levels, 0)
+    units = level[UNITS]
+    for example in range(size):
+        values = starting(memory, level[VALUES] + example * level[STRIDE])
+        first = batch[example] * units
+        if are_bytes:
+            own_pixels = starting(pixels, first)
+            for unit in range(units):
+                values[unit] = np.float32(own_pixels[unit]) * factor[unit] + shift[unit]
+        else:
+            own_reals = starting(reals, first)
+            for unit in range(units):
+                values[unit] = own_reals[unit]
+        values[units] = np.float32(1)
+
+
+@njit(error_model="numpy")
+def _forwards(levels: Integers, last_level: int, memory: Floats, size: int) -> None:
+    for number in range(1, last_level + 1):
+        below, level = _level(levels, number - 1), _level(levels, number)
+        depth = below[UNITS] + 1
+        set_product(
+            size, -(-level[UNITS] // LANES),
+            starting(memory, level[VALUES]), level[STRIDE], LANES,
+            memory, np.float32(0), np.float32(1),
+            starting(memory, below[VALUES]), below[STRIDE], 1,
+            starting(memory, level[WEIGHTS]), LANES, depth * LANES, depth,
+        )  # fmt: skip
+        if number < last_level:
+            for example in range(size):
+                values = starting(memory, level[VALUES] + example * level[STRIDE])
+                for unit in range(level[UNITS]):
+                    value = values[unit]
+                    values[unit] = np.float32(0) if value < 0 else value
+                values[level[UNITS]] = np.float32(1)
+
+
+@njit(error_model="numpy")
+def _set_errors(
+    levels: Integers, last_level: int, memory: Floats, batch: Integers, size: int, labels: Integers
+) -> None:
+    """The gradient of the mean cross-entropy with respect to the scores."""
+    level = _level(levels, last_level)
+    units, share = level[UNITS], np.float32(1) / np.float32(size)
+    for example in range(size):
+        scores = starting(memory, level[VALUES] + example * level[STRIDE])
+        errors = starting(memory, level[ERRORS] + example * level[STRIDE])
+        largest = scores[0]
+        for unit in range(1, units):
+            score = scores[unit]
+            largest = score if score > largest else largest
+        for unit in range(units):
+            errors[unit] = _exponential(scores[unit] - largest)
+        total = np.float32(0)
+        for unit in range(units):
+            total += errors[unit]
+        for unit in range(units):
+            errors[unit] *= share / total
+        errors[labels[batch[example]]] -= share
+
+
+@njit(error_model="numpy")
+def _exponential(number: Number) -> Number:
+    """Of a number that is not positive, to about a unit in the last place.
+
+    By hand, because every system's library rounds differently: 2^k e^r, with r at most ln(2)/2 away
+    from zero, and the polynomial of the Cephes library for e^r. Not a number stays what it is.
+    """
+    number = np.float32(-87) if number < np.float32(-87) else number
+    shifted = number * np.float32(1.44269504088896341) + np.float32(12582912)  # 1.5 * 2^23
+    whole = shifted - np.float32(12582912)  # rounded, as the last bits of `shifted` are
+    rest = number - whole * np.float32(0.693359375)
+    rest = rest - whole * np.float32(-2.12194440e-4)
+    sum_ = np.float32(1.9875691500e-4)
+    sum_ = sum_ * rest + np.float32(1.3981999507e-3)
+    sum_ = sum_ * rest + np.float32(8.3334519073e-3)
+    sum_ = sum_ * rest + np.float32(4.1665795894e-2)
+    sum_ = sum_ * rest + np.float32(1.6666665459e-1)
+    sum_ = sum_ * rest + np.float32(5.0000001201e-1)
+    power = from_bits(np.int32((as_bits(shifted) + np.int32(127)) << np.int32(23)))
+    return (sum_ * rest * rest + rest + np.float32(1)) * power
+
+
+@njit(error_model="numpy")
+def _backwards(
+    levels: Integers,
+    last_level: int,
+    memory: Floats,
+    addend: Floats,
+    size: int,
+    keep: Number,
+    scale: Number,
+    has_addend: bool,
+) -> None:
+    """Add the gradient to the weights, from the scores down."""
+    for number in range(last_level, 0, -1):
+        below, level = _level(levels, number - 1), _level(levels, number)
+        if number > 1:  # before the weights change
+            _transpose(memory, below, level)
+            _pass_errors(memory, below, level, size)
+        rows = below[UNITS] + 1
+        weights, panels = starting(memory, level[WEIGHTS]), -(-level[UNITS] // LANES)
+        values, errors = starting(memory, below[VALUES]), starting(memory, level[ERRORS])
+        if has_addend:
+            add_product_and(
+                rows, panels, weights, LANES, rows * LANES, starting(addend, level[WEIGHTS]),
+                keep, scale, values, 1, below[STRIDE], errors, level[STRIDE], LANES, size,
+            )  # fmt: skip
+        else:
+            add_product(
+                rows, panels, weights, LANES, rows * LANES, memory,
+                keep, scale, values, 1, below[STRIDE], errors, level[STRIDE], LANES, size,
+            )  # fmt: skip
+
+
+@njit(error_model="numpy")
+def _transpose(memory: Floats, below: Integers, level: Integers) -> None:
+    """Weights in panels of the units below: `[panel, unit, below]`."""
+    units, rows = level[UNITS], below[UNITS] + 1
+    weights, transposed = starting(memory, level[WEIGHTS]), starting(memory, level[TRANSPOSED])
+    for unit in range(units):
+        column = starting(weights, unit // LANES * rows * LANES + unit % LANES)
+        for place in range(below[UNITS]):
+            panel = starting(transposed, place // LANES * units * LANES)
+            panel[unit * LANES + place % LANES] = column[place * LANES]
+
+
+@njit(error_model="numpy")
+def _pass_errors(memory: Floats, below: Integers, level: Integers, size: int) -> None:
+    """The gradient with respect to what the units below give, through their ReLU."""
+    units = level[UNITS]
+    set_product(
+        size, -(-below[UNITS] // LANES),
+        starting(memory, below[ERRORS]), below[STRIDE], LANES,
+        memory, np.float32(0), np.float32(1),
+        starting(memory, level[ERRORS]), level[STRIDE], 1,
+        starting(memory, level[TRANSPOSED]), LANES, units * LANES, units,
+    )  # fmt: skip
+    for example in range(size):
+        values = starting(memory, below[VALUES] + example * below[STRIDE])
+        errors = starting(memory, below[ERRORS] + example * below[STRIDE])
+        for unit in range(below[UNITS]):
+            error = errors[unit]
+            errors[unit] = error if values[unit] > 0 else np.float32(0)

@@ -1,0 +1,286 @@
+"""Matrix products in the vectors of the processor, for functions that Numba compiles.
+
+A product is computed in tiles: some rows by sixteen columns, whose sums stay in registers while
+the products are added up one after the other, each rounded once (fused multiply-add). So the bits
+of a result do not depend on the tiles, nor on the width of the processor's vectors: they are the
+same on every machine. The right factor is kept in panels of sixteen columns, as the tiles read it,
+which saves the copies that a library has to make of its operands.
+"""
+
+from collections.abc import Callable
+from functools import reduce
+from itertools import product
+from typing import Any, TypeAlias
+
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from fedcome_ray.numerics import machine_code
+
+LANES = 16
+"""Columns of a tile and of a panel: one, two or four registers, by processor."""
+_HAS_AVX512 = "+avx512f" in machine_code.processor()[1].split(",")
+MOST_ROWS = 12 if _HAS_AVX512 else 6
+"""Rows of a tile: enough sums under way to hide how long each takes, few enough for registers."""
+
+# Addresses of numbers in memory: `numbers[place]` reads and writes them, unchecked.
+Bytes: TypeAlias = Any
+Doubles: TypeAlias = Any
+Floats: TypeAlias = Any
+Integers: TypeAlias = Any
+Words: TypeAlias = Any  # unsigned
+Number: TypeAlias = Any  # of 32 bits
+
+_emitted: Any = intrinsic
+_FLOATS, _PLACE, _NUMBER = types.CPointer(types.float32), types.int64, types.float32
+_VECTOR = ir.VectorType(ir.FloatType(), LANES)
+_INT = ir.IntType(32)
+_LONG = ir.IntType(64)
+
+
+class _Tile:
+    """Emits the code of a tile of so many rows."""
+
+    def __init__(self, builder: Any, rows: int) -> None:
+        self.builder, self._rows = builder, rows
+        kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
+        self._fma = cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32")
+
+    def sums(
+        self, left: Any, left_row: Any, left_next: Any, right: Any, right_next: Any, depth: Any
+    ) -> list[Any]:
+        """Of each row: the sum over `depth` products of a number on the left, the same for all
+        columns, and a vector on the right.
+        """
+        builder = self.builder
+        before = builder.block
+        loop, after = builder.append_basic_block("loop"), builder.append_basic_block("after")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        place = builder.phi(_LONG)
+        place.add_incoming(_LONG(0), before)
+        partial = [builder.phi(_VECTOR) for _ in range(self._rows)]
+        vector = self.load(right, builder.mul(place, right_next))
+        column = builder.gep(left, [builder.mul(place, left_next)])
+        found = []
+        for row, total in enumerate(partial):
+            number = builder.load(builder.gep(column, [builder.mul(left_row, _LONG(row))]))
+            found.append(self.fma(self.splat(number), vector, total))
+            total.add_incoming(_VECTOR([0.0] * LANES), before)
+            total.add_incoming(found[-1], loop)
+        following = builder.add(place, _LONG(1))
+        place.add_incoming(following, loop)
+        builder.cbranch(builder.icmp_signed("<", following, depth), loop, after)
+        builder.position_at_end(after)
+        return found
+
+    def fma(self, factor: Any, other: Any, addend: Any) -> Any:
+        return self.builder.call(self._fma, [factor, other, addend])
+
+    def splat(self, number: Any) -> Any:
+        """A vector of one number."""
+        unset = ir.Constant(_VECTOR, ir.Undefined)
+        first = self.builder.insert_element(unset, number, _INT(0))
+        places = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
+        return self.builder.shuffle_vector(first, unset, places)
+
+    def load(self, floats: Any, place: Any) -> Any:
+        return self.builder.load(self._vector(floats, place), align=4)
+
+    def store(self, vector: Any, floats: Any, place: Any) -> None:
+        self.builder.store(vector, self._vector(floats, place), align=4)
+
+    def _vector(self, floats: Any, place: Any) -> Any:
+        at = self.builder.gep(floats, [place])
+        return self.builder.bitcast(at, _VECTOR.as_pointer())
+
+
+Outcome = Callable[[_Tile, Any, Any, Any, Any, Any, Any], Any]
+"""(tile, sum, out, its place, addend, keep, scale) -> what is written there"""
+
+
+def _sum(tile: _Tile, total: Any, out: Any, place: Any, addend: Any, keep: Any, scale: Any) -> Any:
+    return total
+
+
+def _sum_added(
+    tile: _Tile, total: Any, out: Any, place: Any, addend: Any, keep: Any, scale: Any
+) -> Any:
+    kept = tile.builder.fmul(tile.splat(keep), tile.load(out, place))
+    return tile.fma(tile.splat(scale), total, kept)
+
+
+def _sum_and_addend_added(
+    tile: _Tile, total: Any, out: Any, place: Any, addend: Any, keep: Any, scale: Any
+) -> Any:
+    kept = tile.fma(tile.splat(keep), tile.load(out, place), tile.load(addend, place))
+    return tile.fma(tile.splat(scale), total, kept)
+
+
+def _computed_by(outcome: Outcome) -> Any:
+    """A function that computes a tile."""
+
+    @_emitted
+    def compute(
+        typing_context: Any, rows: Any, out: Any, out_row: Any, addend: Any, keep: Any, scale: Any,
+        left: Any, left_row: Any, left_next: Any, right: Any, right_next: Any, depth: Any,
+    ) -> Any:  # fmt: skip
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            rows, out, out_row, *others = arguments
+            after = builder.append_basic_block("after")
+            choice = builder.switch(rows, after)
+            for number in range(1, MOST_ROWS + 1):
+                case = builder.append_basic_block(f"rows_{number}")
+                choice.add_case(_LONG(number), case)
+                builder.position_at_end(case)
+                tile = _Tile(builder, number)
+                for row, total in enumerate(tile.sums(*others[3:])):
+                    place = builder.mul(out_row, _LONG(row))
+                    tile.store(outcome(tile, total, out, place, *others[:3]), out, place)
+                builder.branch(after)
+            builder.position_at_end(after)
+            return context.get_dummy_value()
+
+        to = (_PLACE, _FLOATS, _PLACE, _FLOATS, _NUMBER, _NUMBER)
+        of = (_FLOATS, _PLACE, _PLACE, _FLOATS, _PLACE, _PLACE)
+        return types.void(*to, *of), emit
+
+    return compute
+
+
+def _product_by(outcome: Outcome) -> Any:
+    compute = _computed_by(outcome)
+
+    @njit(error_model="numpy")
+    def compute_all(
+        rows: int, panels: int, out: Floats, out_row: int, out_panel: int,
+        addend: Floats, keep: Number, scale: Number,
+        left: Floats, left_row: int, left_next: int,
+        right: Floats, right_next: int, right_panel: int, depth: int,
+    ) -> None:  # fmt: skip
+        tiles = -(-rows // MOST_ROWS)
+        for panel in range(panels):
+            of_panel = starting(right, panel * right_panel)
+            for tile in range(tiles):  # as nearly of the same size as can be
+                first, last = rows * tile // tiles, rows * (tile + 1) // tiles
+                place = panel * out_panel + first * out_row
+                compute(
+                    last - first, starting(out, place), out_row,
+                    starting(addend, place), keep, scale,
+                    starting(left, first * left_row), left_row, left_next,
+                    of_panel, right_next, depth,
+                )  # fmt: skip
+
+    return compute_all
+
+
+DOUBLES = 8
+"""Numbers of a vector in double precision."""
+SIDE = 4 if _HAS_AVX512 else 2
+"""Rows and columns of a tile of inner products, whose vectors of sums fill the registers."""
+
+
+@_emitted
+def add_inner_products(
+    typing_context: Any, out: Any, out_row: Any, left: Any, right: Any, row: Any, length: Any
+) -> Any:
+    """Add the inner products of `SIDE` rows on the left and on the right, `length` doubles each.
+
+    Every eighth product goes into the same sum; the eight of them are added up at the end.
+    """
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        out, out_row, left, right, row, length = arguments
+        vector = ir.VectorType(ir.DoubleType(), DOUBLES)
+        fma = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(vector, [vector] * 3), "llvm.fma.v8f64"
+        )
+
+        def rows_of(side: Any, place: Any) -> list[Any]:
+            starts = (builder.add(place, builder.mul(row, _LONG(number))) for number in range(SIDE))
+            at = (builder.bitcast(builder.gep(side, [s]), vector.as_pointer()) for s in starts)
+            return [builder.load(pointer, align=8) for pointer in at]
+
+        before = builder.block
+        loop, after = builder.append_basic_block("loop"), builder.append_basic_block("after")
+        builder.branch(loop)
+        builder.position_at_end(loop)
+        place = builder.phi(_LONG)
+        place.add_incoming(_LONG(0), before)
+        partial = [builder.phi(vector) for _ in range(SIDE * SIDE)]
+        pairs = product(rows_of(left, place), rows_of(right, place))
+        found = [
+            builder.call(fma, [*pair, sum_]) for pair, sum_ in zip(pairs, partial, strict=True)
+        ]
+        for sum_, total in zip(partial, found, strict=True):
+            sum_.add_incoming(vector([0.0] * DOUBLES), before)
+            sum_.add_incoming(total, loop)
+        following = builder.add(place, _LONG(DOUBLES))
+        place.add_incoming(following, loop)
+        builder.cbranch(builder.icmp_signed("<", following, length), loop, after)
+        builder.position_at_end(after)
+        for number, total in enumerate(found):
+            numbers = [builder.extract_element(total, _INT(lane)) for lane in range(DOUBLES)]
+            where = builder.mul(out_row, _LONG(number // SIDE))
+            where = builder.gep(out, [builder.add(where, _LONG(number % SIDE))])
+            builder.store(reduce(builder.fadd, numbers, builder.load(where)), where)
+        return context.get_dummy_value()
+
+    numbers = types.CPointer(types.float64)
+    return types.void(numbers, _PLACE, numbers, numbers, _PLACE, _PLACE), emit
+
+
+@_emitted
+def starting(typing_context: Any, numbers: Any, place: Any) -> Any:
+    """The numbers from a place on."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.gep(arguments[0], [arguments[1]])
+
+    return numbers(numbers, _PLACE), emit
+
+
+@_emitted
+def prefetch(typing_context: Any, numbers: Any, place: Any) -> Any:
+    """Have the memory at a place brought near before it is read."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [byte, _INT, _INT, _INT])
+        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        at = builder.bitcast(builder.gep(arguments[0], [arguments[1]]), byte)
+        to_read, into_the_second_cache, of_data = _INT(0), _INT(2), _INT(1)
+        builder.call(ask, [at, to_read, into_the_second_cache, of_data])
+        return context.get_dummy_value()
+
+    return types.void(numbers, _PLACE), emit
+
+
+@_emitted
+def as_bits(typing_context: Any, number: Any) -> Any:
+    """The bits of a float32."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], _INT)
+
+    return types.int32(types.float32), emit
+
+
+@_emitted
+def from_bits(typing_context: Any, bits: Any) -> Any:
+    """The float32 of these bits."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), emit
+
+
+set_product = _product_by(_sum)
+"""`out = left @ right`"""
+add_product = _product_by(_sum_added)
+"""`out = keep * out + scale * left @ right`"""
+add_product_and = _product_by(_sum_and_addend_added)
+"""`out = keep * out + addend + scale * left @ right`"""
