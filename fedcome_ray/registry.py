@@ -59,7 +59,7 @@ class Entry(Generic[ThingT]):
     code: Code | None = None
     """Of a plugin."""
     compiled: str | None = None
-    """The module that numba compiles for it."""
+    """The module with the functions that Numba compiles for it."""
 
 
 EntryT = TypeVar("EntryT", bound=Entry[Any])

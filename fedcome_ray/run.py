@@ -8,6 +8,7 @@ from typing import Any
 from fedcome_ray.console import arguments
 from fedcome_ray.console.exits import OK, guarded
 from fedcome_ray.console.output import Talk
+from fedcome_ray.importing import large_modules
 
 EXAMPLES = """\
 examples:
@@ -53,10 +54,21 @@ def _parser() -> argparse.ArgumentParser:
 def _main(args: argparse.Namespace) -> int:
     talk = Talk.of(args)
     talk.begin("preparing the trial")
-    from fedcome_ray.experiments.settings import parse_overrides
-    from fedcome_ray.experiments.trial import identified, parse_trial
-    from fedcome_ray.launch import repeat, show, single, start
-    from fedcome_ray.plugins import load_plugins
+    if args.num_shards is None or args.show:
+        return _run(args, talk)
+    with large_modules():
+        from fedcome_ray.runtime.connection import SHARDS, begun
+
+    with begun(arguments.machine_options(args), SHARDS):  # beside what is imported and read
+        return guarded(lambda: _run(args, talk))  # what is wrong is said before Ray has stopped
+
+
+def _run(args: argparse.Namespace, talk: Talk) -> int:
+    with large_modules():
+        from fedcome_ray.experiments.settings import parse_overrides
+        from fedcome_ray.experiments.trial import identified, parse_trial
+        from fedcome_ray.launch import repeat, show, single, start
+        from fedcome_ray.plugins import load_plugins
 
     load_plugins(args.plugin)
     init_params = start.read_params(args.init_model) if args.init_model else None

@@ -8,6 +8,7 @@ from fedcome_ray.console import arguments
 from fedcome_ray.console.exits import OK, guarded
 from fedcome_ray.console.output import Talk
 from fedcome_ray.errors import UserError
+from fedcome_ray.importing import large_modules
 
 EXAMPLES = """\
 examples:
@@ -89,16 +90,32 @@ def _main(args: argparse.Namespace) -> int:
     check_arguments(args)
     talk = Talk.of(args)
     talk.begin("reading the grid" if args.grid else "reading the axes")
-    from fedcome_ray.launch import grids
+    if args.show or args.dry_run:
+        return _look(args, talk)
+    with large_modules():
+        from fedcome_ray.runtime.connection import begun
+
+    with begun(arguments.machine_options(args)):  # beside what is imported and read
+        return guarded(lambda: _launch(args, talk))  # what is wrong is said before Ray has stopped
+
+
+def _launch(args: argparse.Namespace, talk: Talk) -> int:
+    with large_modules():
+        from fedcome_ray.launch import grids
+
+    return grids.run(*grids.request_of(args, talk.progress()), talk)
+
+
+def _look(args: argparse.Namespace, talk: Talk) -> int:
+    with large_modules():
+        from fedcome_ray.launch import grids
 
     if args.show:
         grids.show_trials(args, sys.stdout)
         return OK
     request, search = grids.request_of(args, talk.progress())
-    if args.dry_run:
-        grids.show_plan(request, search, talk, all_trials=args.list_trials)
-        return OK
-    return grids.run(request, search, talk)
+    grids.show_plan(request, search, talk, all_trials=args.list_trials)
+    return OK
 
 
 def check_arguments(args: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from fedcome_ray.console import arguments
 from fedcome_ray.console.exits import OK, guarded
-from fedcome_ray.console.paths import find_output
+from fedcome_ray.console.paths import Output, check_store, find_output
 from fedcome_ray.errors import FedcomeError, UserError
 from fedcome_ray.tracking.views import SEEDS, saved_view_tags, view_url
 
@@ -31,7 +31,7 @@ Stop it with Ctrl-C. Only this machine can reach it.
 
 def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(argv)
-    return guarded(lambda: _main(find_output(args.output).folder, args.port))
+    return guarded(lambda: _main(find_output(args.output), args.port))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -45,16 +45,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _main(output: Path, port: int) -> int:
-    store = output / "mlflow.db"
-    if not store.is_file():
-        raise UserError(
-            f"--output: there is no store `{store}`; run a grid first, for example "
-            f"`python -m fedcome_ray.tune --grid full_participation`"
-        )
+def _main(output: Output, port: int) -> int:
+    store = check_store(output)
     _check_port(port)
     server = f"http://{HOST}:{port}"
-    log = output / "logs" / "ui.log"
+    log = output.folder / "logs" / "ui.log"
     log.parent.mkdir(exist_ok=True)
     _say(f"starting MLflow at {server}, log in {log} ...")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the server would outlive us

@@ -43,7 +43,8 @@ while True:
     free = available_resources_per_node()
     nodes = {
         f"{one['NodeManagerAddress']}:{one['NodeManagerPort']}":
-            [one["Resources"].get("CPU", 0), free.get(one["NodeID"], {}).get("CPU", 0)]
+            [has.get(kind, 0) for kind in ("CPU", "GPU")
+             for has in (one["Resources"], free.get(one["NodeID"], {}))]
         for one in ray.nodes() if one["Alive"]
     }
     print(json.dumps(nodes), flush=True)
@@ -75,6 +76,16 @@ def until(is_so: Callable[[], Any], what: str) -> None:
         time.sleep(0.1)
 
 
+class Traffic(NamedTuple):
+    """Bytes of a node's interface."""
+
+    received: int
+    sent: int
+
+    def since(self, before: "Traffic") -> "Traffic":
+        return Traffic(self.received - before.received, self.sent - before.sent)
+
+
 class RayNode(NamedTuple):
     """One raylet with its workers; that of the head has what a cluster has once, too."""
 
@@ -91,18 +102,26 @@ class RayNode(NamedTuple):
                     one.kill()
         self.process.wait()
 
+    def traffic(self) -> Traffic:
+        """What the interface of its namespace has counted so far."""
+        table = subprocess.check_output([*self.namespace, "cat", "/proc/net/dev"], text=True)
+        (numbers,) = (line.split(":")[1].split() for line in table.splitlines() if "eth0:" in line)
+        return Traffic(int(numbers[0]), int(numbers[8]))
+
 
 class Usage(NamedTuple):
-    """The CPUs of a node."""
+    """What a node has, and what of it is free."""
 
     cpus: float
     free: float
+    gpus: float
+    free_gpus: float
 
 
 class RayCluster:
     """Nodes that are started one by one; `address` is of the first."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, variables: dict[str, str]) -> None:
         self._folder, self._stack = folder, stack
         self._name = f"fc{os.getpid()}"
         self.has_namespaces = no_namespaces_because() is None
@@ -116,12 +135,13 @@ class RayCluster:
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_TMPDIR": str(folder),
             "RAY_USAGE_STATS_ENABLED": "0",
+            **variables,
         }
         if self.has_namespaces:
             _add_bridge(self._name, stack)
 
-    def add(self, cpus: int, gpus: int = 0) -> RayNode:
-        """Start a node, and wait until it runs."""
+    def add(self, cpus: int, gpus: int = 0, **variables: str) -> RayNode:
+        """Start a node, and wait until it runs; `variables` are of its environment."""
         host, namespace = self._home()
         words = [f"--num-cpus={cpus}", f"--num-gpus={gpus}", f"--node-ip-address={host}"]
         words += ["--object-store-memory=100000000", "--min-worker-port=0", "--max-worker-port=0"]
@@ -135,7 +155,11 @@ class RayCluster:
         ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *words]
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [*namespace, *ray], stdout=file, stderr=file, env=self.variables, process_group=0
+                [*namespace, *ray],
+                stdout=file,
+                stderr=file,
+                env={**self.variables, **variables},
+                process_group=0,
             )
         node = RayNode(process, namespace)
         self._stack.callback(node.kill)
@@ -186,12 +210,15 @@ class RayCluster:
 
 
 @contextmanager
-def ray_cluster() -> Iterator[RayCluster]:
-    """A cluster without nodes yet; nothing of it is left afterwards."""
+def ray_cluster(**variables: str) -> Iterator[RayCluster]:
+    """A cluster without nodes yet; nothing of it is left afterwards.
+
+    The variables are of the environment of all its nodes.
+    """
     # Short: the paths of Ray's sockets are below it, and may have 107 letters.
     scratch = tempfile.TemporaryDirectory(prefix="fc", ignore_cleanup_errors=True)
     with scratch as folder, ExitStack() as stack:
-        yield RayCluster(Path(folder), stack)
+        yield RayCluster(Path(folder), stack, variables)
 
 
 def _ip(*words: str) -> None:

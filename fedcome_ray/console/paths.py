@@ -11,6 +11,7 @@ from platformdirs import user_cache_path
 from fedcome_ray.errors import UserError
 from fedcome_ray.storage.remote import Remote, is_address
 
+STORE = "mlflow.db"  # of MLflow, in an output folder
 JOB_COPY = "working_dir_files"  # the folder that Ray has such copies in
 
 
@@ -78,9 +79,26 @@ def check_data_dir(folder: Path | None) -> Path | None:
     return folder
 
 
+def check_store(output: Output) -> Path:
+    """The file of the store in the output folder, which must be there."""
+    store = output.folder / STORE
+    if store.is_file():
+        return store
+    if output.storage is not None:
+        raise UserError(
+            f"--output: this machine has no store of MLflow for `{output.storage.address}`: an "
+            f"address keeps results alone. Give the command that made them here: it runs nothing "
+            f"again and fills `{store}`"
+        )
+    raise UserError(
+        f"--output: there is no store `{store}`; run a grid first, for example "
+        f"`python -m fedcome_ray.tune --grid full_participation`"
+    )
+
+
 def default_tracking_uri(output: Path) -> str:
     """The store in the output folder."""
-    return f"sqlite:///{output / 'mlflow.db'}"
+    return f"sqlite:///{output / STORE}"
 
 
 def tracking_uri(given: str | None, output: Path) -> str:

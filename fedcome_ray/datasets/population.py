@@ -8,6 +8,7 @@ Generated examples may be too many to keep. Then nobody has them, and a split kn
 those of single clients instead.
 """
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
@@ -38,6 +39,15 @@ class Examples(NamedTuple):
     x: Features  # [examples, ...features]
     y: Labels  # [examples]
     scale: Scale | None = None
+
+
+def digest(examples: Examples) -> str:
+    """A checksum of all that models are given."""
+    content = hashlib.sha256()
+    for array in (examples.x, examples.y, *(examples.scale or ())):
+        content.update(f"{array.dtype.str} {array.shape} ".encode())
+        content.update(np.ascontiguousarray(array).data)
+    return content.hexdigest()
 
 
 Draw = Callable[[Indices], Examples]

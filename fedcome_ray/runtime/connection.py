@@ -5,16 +5,19 @@ import logging
 import os
 import secrets
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
-from ray._private import parameter, ray_constants, services
+from ray._private import parameter, ray_constants, services, worker
 from ray._private.node import Node as RayNode
 from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -33,8 +36,8 @@ _addresses: ContextVar[str | None] = ContextVar("address", default=None)
 # Of a private Ray that was begun ahead and that nobody works on yet.
 _starts: ContextVar["Future[None] | None"] = ContextVar("start", default=None)
 
-TRIALS, SHARDS = "fedcome_ray.runtime.trial_actor", "fedcome_ray.runtime.shards"
-"""What the workers that a private Ray starts ahead will be needed for, by what they import."""
+TRIALS, SHARDS = "fedcome_ray.runtime.ahead_of_trials", "fedcome_ray.runtime.ahead_of_shards"
+"""What the workers of a private Ray will be needed for, by what they import."""
 _PRIVATE = {
     # They end when nobody has needed them for so long.
     "num_workers_soft_limit": 0,
@@ -45,19 +48,21 @@ _PRIVATE = {
     "health_check_timeout_ms": 600_000,
 }
 """How a private Ray differs from others."""
+_IDLE = str(Path(__file__).with_name("idle.py"))
+_NO_LISTENER = "--dashboard_agent_listen_port=-1"
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 START_SECONDS = 600.0
 """For a private Ray to start: a busy machine takes longer than the 30 that Ray has patience."""
 
 
 @contextmanager
-def begun(machine: MachineOptions) -> Iterator[None]:
+def begun(machine: MachineOptions, ahead: str = TRIALS) -> Iterator[None]:
     """Without an address, start a private Ray beside what is done meanwhile; `connected` waits."""
-    if machine.address is not None or ray.is_initialized():
+    if machine.address is not None or _starts.get() is not None or ray.is_initialized():
         yield
         return
     with ThreadPoolExecutor(1, "starting Ray") as thread:
-        token = _starts.set(thread.submit(_connect, machine, TRIALS))
+        token = _starts.set(thread.submit(_connect, machine, ahead))
         try:
             yield
         finally:
@@ -186,9 +191,16 @@ def _start(machine: MachineOptions, ahead: str) -> None:
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "120")  # not 30 s
     own: dict[str, Any] = {"num_cpus": processors.usable_cpus(), **machine.private}
-    config = {**_PRIVATE, "preload_python_modules": [ahead]}
+    # Workers start with it: for trials one a processor, for shards all but the first.
+    cpus: int = own["num_cpus"]
+    workers = cpus if ahead == TRIALS else min(cpus, (machine.num_shards or 1) - 1)
+    config = {
+        **_PRIVATE,
+        "preload_python_modules": [ahead],
+        "prestart_worker_first_driver": workers > 0,
+    }
     try:
-        with _on_loopback(), _without_onlookers(), _in_its_own_time():
+        with _on_loopback(), _without_onlookers(workers), _in_its_own_time():
             # Without "local", Ray would join whatever RAY_ADDRESS or an earlier `ray start` names.
             ray.init("local", include_dashboard=False, _system_config=config, **own, **_QUIET)
     except Exception as error:  # whatever: a machine too busy to start it within Ray's limits
@@ -224,23 +236,53 @@ def _on_loopback() -> Iterator[None]:
 
 
 @contextmanager
-def _without_onlookers() -> Iterator[None]:
-    """Let a Ray that is started meanwhile have no processes but those that work.
+def _without_onlookers(workers: int) -> Iterator[None]:
+    """Let a Ray that is started meanwhile have no processes but those that work, so many workers.
 
-    Its autoscaler, the server of its dashboard and the one that follows its logs have nobody to
-    serve here; they would take a third of its start and 150 MB.
+    Its autoscaler, the server of its dashboard, the one that follows its logs and the agents that
+    report to a dashboard and prepare environments have nobody to serve here; they would take most
+    of its start and 250 MB. Without an agent no environment can be asked for, not even the one
+    that a job or `uv run` asks for by itself: its processes have this one's.
     """
     none: dict[str, Any] = {"no_monitor": True, "include_log_monitor": False}
     params = partial(parameter.RayParams, **none)
+    start: Callable[..., Any] = services.start_ray_process
+
+    def start_process(command: list[str], kind: str, *arguments: Any, **options: Any) -> Any:
+        is_raylet = kind == ray_constants.PROCESS_TYPE_RAYLET
+        own = _without_agents(command, workers) if is_raylet else command
+        return start(own, kind, *arguments, **options)
+
     with ExitStack() as stack:
         stack.enter_context(replaced(parameter, "RayParams", params))
         stack.enter_context(replaced(RayNode, "start_api_server", lambda *_, **__: None))
+        stack.enter_context(replaced(services, "start_ray_process", start_process))
+        stack.enter_context(replaced(worker, "_maybe_modify_runtime_env", lambda *_: None))
         yield
+
+
+def _without_agents(command: Sequence[str], workers: int) -> list[str]:
+    """The command of a raylet, which wants two agents, with two processes that do nothing."""
+    idle = subprocess.list2cmdline([sys.executable, "-I", "-S", _IDLE])
+    own = {
+        "--dashboard_agent_command": idle,
+        "--runtime_env_agent_command": idle,
+        # That there is none, or the raylet would wait for agents to tell theirs.
+        "--metrics-agent-port": "-1",
+        "--metrics_export_port": "-1",
+        "--runtime_env_agent_port": "-1",
+        "--num_prestart_python_workers": str(workers),
+    }
+    kept = [word for word in command if word.partition("=")[0] not in own]
+    return [*kept, *(f"{name}={value}" for name, value in own.items()), _NO_LISTENER]
 
 
 @contextmanager
 def _in_its_own_time() -> Iterator[None]:
-    """Let a Ray that is started meanwhile be late, as long as its processes are there."""
+    """Let a Ray that is started meanwhile be late, as long as its processes are there.
+
+    And notice when it is there: Ray itself looks once a second.
+    """
     get_node: Callable[..., Any] = services.get_node
     start_processes: Callable[..., Any] = RayNode.start_ray_processes
     nodes: list[RayNode] = []
@@ -249,15 +291,14 @@ def _in_its_own_time() -> Iterator[None]:
         nodes.append(node)
         start_processes(node)
 
-    def patient(*arguments: Any) -> Any:
+    def patient(address: str, node_id: str) -> Any:
+        client = GcsClient(address=address)
         end = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                return get_node(*arguments)
-            except RuntimeError:  # it is not there yet
-                if time.monotonic() > end or any(node.dead_processes() for node in nodes):
-                    raise
-                time.sleep(0.1)
+        while not client.get_all_node_info():
+            if time.monotonic() > end or any(node.dead_processes() for node in nodes):
+                break
+            time.sleep(0.02)
+        return get_node(address, node_id)
 
     with (
         replaced(RayNode, "start_ray_processes", start),

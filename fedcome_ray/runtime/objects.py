@@ -1,12 +1,20 @@
 """Ray's object store, which takes what does not fit into memory to the disk, until that is full."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import ray
 
 from fedcome_ray.errors import StorageError
+from fedcome_ray.runtime import MOST_WITH_A_CALL
 
 NO_ROOM = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
+
+
+def message(arrays: Sequence[Any]) -> Any:
+    """Arrays as calls are given them: few as they are, many by reference."""
+    num_bytes = sum(array.nbytes for array in arrays)
+    return arrays if num_bytes <= MOST_WITH_A_CALL else put(arrays)
 
 
 def put(value: Any) -> Any:

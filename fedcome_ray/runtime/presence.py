@@ -5,9 +5,11 @@ trials are always in a state to go on from.
 """
 
 import os
+import signal
 import socket
 import threading
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,27 +18,45 @@ from ray._private import worker
 from rich.console import Console
 
 from fedcome_ray.console.exits import FAILED, INTERRUPTED
+from fedcome_ray.console.output import say
 
 LOOK_SECONDS = 0.5
+LOOK_SECONDS_PRIVATE = 0.05
+"""At processes of our own: where they are gone, the next call of Ray would end this one."""
+TOLD = "told to stop; the same command goes on"
 PATIENCE_SECONDS = 45.0
 """With a cluster that is out of reach, perhaps for a moment; Ray gives up after a minute."""
 
 
 class Watch:
-    """Looks after the Ray that this process works on; `address` is None for a private one."""
+    """Looks after the Ray that this process works on; `address` is None for a private one.
+
+    It hears of signals at once: the main thread, which may be in a call of Ray, hears of them when
+    that returns. By then Ray may have ended the process, if it was told to stop, too.
+    """
 
     def __init__(self, address: str | None, console: Console) -> None:
         self._address, self._console = address, console
         self._is_over, self._is_told = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._look, name="watching Ray", daemon=True)
+        self._signals, self._bell = socket.socketpair()
+        self._signals.settimeout(LOOK_SECONDS_PRIVATE if address is None else LOOK_SECONDS)
+        self._bell.setblocking(False)
+        self._bell_before: int | None = None
 
     def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._bell_before = signal.set_wakeup_fd(self._bell.fileno(), warn_on_full_buffer=False)
         self._thread.start()
         return self
 
     def __exit__(self, kind: object, error: object, trace: TracebackType | None) -> None:
+        if self._bell_before is not None:
+            signal.set_wakeup_fd(self._bell_before)
         self._is_over.set()
         self._thread.join()  # what it looks at is about to end in order
+        self._signals.close()
+        self._bell.close()
 
     def told(self) -> None:
         """Stopping: if its whole group was told so, as by a batch system, Ray is about to end."""
@@ -44,7 +64,8 @@ class Watch:
 
     def _look(self) -> None:
         gone_since: float | None = None
-        while not self._is_over.wait(LOOK_SECONDS):
+        while not self._is_over.is_set():
+            self._hear()
             trouble = _dead_process() if self._address is None else self._out_of_reach()
             if trouble is None:
                 gone_since = None
@@ -53,6 +74,12 @@ class Watch:
             is_brief = time.monotonic() - gone_since < PATIENCE_SECONDS
             if self._address is None or self._is_told.is_set() or not is_brief:
                 self._end(trouble)
+
+    def _hear(self) -> None:
+        """What signals came, until it is time to look again."""
+        with suppress(TimeoutError):
+            if signal.SIGTERM in self._signals.recv(64):
+                say(self._console, TOLD)
 
     def _out_of_reach(self) -> str | None:
         try:

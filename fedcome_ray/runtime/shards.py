@@ -26,11 +26,10 @@ from fedcome_ray.federation.sharding import (
     split_states,
 )
 from fedcome_ray.federation.shards import LocalShards, Shards
-from fedcome_ray.methods.method import Cohort, Report
+from fedcome_ray.methods.method import Cohort, OnlyParams, Report
 from fedcome_ray.numerics import device
 from fedcome_ray.numerics.arrays import (
     Arrays,
-    received_tensor,
     shared_tensor,
     to_arrays,
     to_tensors,
@@ -97,14 +96,14 @@ class ShardHost:
         report = self.shard.train(to_tensors(received), clients, round_index)
         return tuple(field.numpy(force=True) for field in report.fields())
 
-    def losses(self, params: Any, clients: Cohort) -> Floats:
-        return self.shard.losses(received_tensor(params), clients)
+    def losses(self, received: Any, clients: Cohort) -> Floats:
+        return self.shard.losses(to_tensors(received).params, clients)
 
-    def evaluate(self, params: Any, parts: list[int], side: Side) -> Scores:
-        return self.shard.evaluate(received_tensor(params), parts, side)
+    def evaluate(self, received: Any, parts: list[int], side: Side) -> Scores:
+        return self.shard.evaluate(to_tensors(received).params, parts, side)
 
-    def evaluate_personally(self, params: Any, clients: Cohort, round_index: int) -> Scores:
-        return self.shard.evaluate_personally(received_tensor(params), clients, round_index)
+    def evaluate_personally(self, received: Any, clients: Cohort, round_index: int) -> Scores:
+        return self.shard.evaluate_personally(to_tensors(received).params, clients, round_index)
 
     def export_states(self) -> Arrays:
         return self.shard.states.export()
@@ -179,27 +178,30 @@ class RayShards:
             self._own = [Shard(trial, self.population, self.device, memory, part)]
         self._times = AnswerTimes()
         self._load_arguments = (trial.model_dump(mode="json"), list(plugins), shared)
-        self._load()
+        try:
+            self._load()
+        except ShardError:  # of an actor that has died since the pool looked
+            self.rebuild()
 
     def train(self, received: Any, cohort: Cohort, round_index: int) -> list[Report]:
-        message = objects.put(to_arrays(received))  # once, for all actors
+        message = objects.message(to_arrays(received))  # once, for all actors
         own, others = self._ask("train", received, message, self._shares(cohort), round_index)
         return [*own, *map(self._report, others)]
 
     def losses(self, params: Tensor, clients: Cohort) -> Floats:
-        message = objects.put(params.numpy(force=True))
+        message = objects.message(to_arrays(OnlyParams(params)))
         own, others = self._ask("losses", params, message, self._shares(clients))
         return np.concatenate([*own, *others])
 
     def evaluate(self, params: Tensor, side: Side = "test") -> Evaluation:
-        message = objects.put(params.numpy(force=True))
+        message = objects.message(to_arrays(OnlyParams(params)))
         split = self.population.side(side)
         shares = split_scored(self._method, split, self.pool.place.num_shards)
         own, others = self._ask("evaluate", params, message, shares, side)
         return join_scores([*own, *others], split)
 
     def evaluate_personally(self, params: Tensor, round_index: int) -> Evaluation:
-        message = objects.put(params.numpy(force=True))
+        message = objects.message(to_arrays(OnlyParams(params)))
         shares = self._shares(tuple(range(self.population.num_clients)))
         own, others = self._ask("evaluate_personally", params, message, shares, round_index)
         return join_scores([*own, *others], self.population.test)

@@ -1,15 +1,16 @@
 """A trial as Ray Tune sees it: the central actor of a federation.
 
 The actor is the server; its shards are actors of their own in the same placement group. Where one
-shard is enough, and on GPUs, the first is a part of it. Tune reuses the actor for the next trial
-(`reset_config`), and its shards with it.
+shard is enough, and on GPUs, the first is a part of it. What Tune calls a trial is a turn of the
+actor, with one or several of ours; Tune reuses it, and its shards with it, for the next turn
+(`reset_config`).
 """
 
 import os
 import resource
 import shutil
 import tempfile
-from collections import defaultdict
+from collections import defaultdict, deque
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,8 @@ from fedcome_ray.trials.run import TrialRun
 
 REPORT_SECONDS = 1.0
 """Between two reports: one costs more than a small round."""
+TURN_SECONDS = 5.0
+"""After which no further trial of a turn is begun."""
 
 
 class TrialActor(tune.Trainable):
@@ -84,31 +87,29 @@ class TrialActor(tune.Trainable):
         self._resources = ExitStack()  # the lock of the trial's folder
         self._kept: WorkingCopy | None = None  # the folder, if it goes with a storage
         self._trial_run: TrialRun | None = None
-        self._trial = self._named(config)
         self._spent: defaultdict[str, float] = defaultdict(float)
-        self._last_answer = perf_counter()
         self._cpu_seconds_before = process_time()
+        self._last_answer = perf_counter()
+        self._take(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take a trial without touching its folder: Tune may hand it to another actor instead."""
-        self._leave()  # one that was interrupted
-        self._trial = self._named(new_config)
-        self._last_answer = perf_counter()
+        """Take a turn without touching a folder: Tune may hand it to another actor instead."""
+        self._leave()  # a trial that was interrupted
+        self._take(new_config)
         return True
 
     def step(self) -> dict[str, Any]:
-        self._spent = defaultdict(float)
+        """Run trials for a while: what there is to tell of each, and if the turn is over."""
         self._spent["report"] += perf_counter() - self._last_answer
-        try:
-            news = self._advance()
-        except Exception as error:  # reported with its cause, and the grid goes on
-            self._fail(error)
-            if device.is_lost(error):
-                raise
-            kind = "" if isinstance(error, FedcomeError) else f"{type(error).__name__}: "
-            news = News(failure=f"{kind}{error}")
+        end = perf_counter() + REPORT_SECONDS
+        told: list[tuple[str, News]] = []
+        is_over = False
+        while not is_over and perf_counter() < end:
+            news = self._run(end)
+            told.append((self._trial.key, news))
+            is_over = news.is_over and not self._take_next()
         self._last_answer = perf_counter()
-        return self._answer(replace(news, seconds=dict(self._spent)))
+        return {"news": told, "given_back": self._give_back(), "done": is_over}
 
     def cleanup(self) -> None:
         """Tune stops the actor, perhaps in the middle of a trial: leave it ready to go on."""
@@ -118,20 +119,48 @@ class TrialActor(tune.Trainable):
             if self._scratch is not None:
                 shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _named(self, config: dict[str, Any]) -> Trial:
-        return Trial.model_validate(self._trials[config["key"]])
+    def _take(self, config: dict[str, Any]) -> None:
+        first, *others = config["keys"]
+        self._trial = self._named(first)
+        self._waiting = deque[str](others)
+        self._last_answer = perf_counter()
+        self._turn_end = self._last_answer + TURN_SECONDS
+
+    def _take_next(self) -> bool:
+        """Whether the turn has another trial, and time for it."""
+        if not self._waiting or perf_counter() >= self._turn_end:
+            return False
+        self._trial = self._named(self._waiting.popleft())
+        return True
+
+    def _give_back(self) -> list[str]:
+        """What the turn has no time for, so that others can take it."""
+        if perf_counter() < self._turn_end:
+            return []
+        given, self._waiting = list(self._waiting), deque()
+        return given
+
+    def _named(self, key: str) -> Trial:
+        return Trial.model_validate(self._trials[key])
 
     @property
     def _folder(self) -> Path:
         return self._trials_folder / self._trial.folder_name
 
-    @staticmethod
-    def _answer(news: News) -> dict[str, Any]:
-        """The news, with what Tune looks at."""
-        is_over = news.is_finished or news.is_paused or news.failure is not None
-        return {"news": news, "done": is_over}
+    def _run(self, end: float) -> News:
+        """Run the trial up to this time, or to its own end."""
+        try:
+            news = self._advance(end)
+        except Exception as error:  # reported with its cause, and the grid goes on
+            self._fail(error)
+            if device.is_lost(error):
+                raise
+            kind = "" if isinstance(error, FedcomeError) else f"{type(error).__name__}: "
+            news = News(failure=f"{kind}{error}")
+        spent, self._spent = self._spent, defaultdict(float)
+        return replace(news, seconds=dict(spent))
 
-    def _advance(self) -> News:
+    def _advance(self, end: float) -> News:
         start = perf_counter()
         if self._trial_run is None:
             self._trial_run = self._open()
@@ -142,16 +171,16 @@ class TrialActor(tune.Trainable):
             self._close()
             return _news(rounds, rounds[-1].number, is_finished=True)
         checkpoints = run.checkpoint_seconds
-        rounds = run.advance(REPORT_SECONDS, self._pause_after)
+        rounds = run.advance(end - perf_counter(), self._pause_after)
         self._spent["checkpoint"] += run.checkpoint_seconds - checkpoints
         if self._system_metrics and rounds:
             used = system_metrics(self._cpu_seconds_before)
             rounds[-1] = replace(rounds[-1], metrics={**rounds[-1].metrics, **used})
         if run.is_finished:
-            end = perf_counter()
+            last = perf_counter()
             run.finish()
             self._close()
-            self._spent["finish"] += perf_counter() - end
+            self._spent["finish"] += perf_counter() - last
         is_paused = not run.is_finished and run.rounds_done == self._pause_after
         if is_paused:
             self._leave()

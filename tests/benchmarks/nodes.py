@@ -1,94 +1,83 @@
 """What crosses the network between nodes: `python -m tests.benchmarks.nodes` (on Linux, as root).
 
 Three raylets in network namespaces of their own; bytes are those that the interface of each has
-counted. The command runs on the first node, which has no CPUs; the third joins in the middle of a
-launch. Bytes of a round are the difference between launches that differ in their rounds alone.
+counted. The command runs on the first node, which has no CPUs; the second has the dataset's files
+itself; the third joins in the middle of a launch, and has none until that is over. Bytes of a round
+are the difference between launches that differ in their rounds alone.
 """
 
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
-from fedcome_ray import datasets
 from tests.clusters import RayCluster, RayNode, no_namespaces_because, ray_cluster, until
+from tests.data_files import write_femnist
 
-CLIENTS, EXAMPLES, FEATURES, HIDDEN = 20, 600, 784, 64
+WRITERS, IMAGES, COHORT, HIDDEN = 600, 60_000, 20, 64
 SETTINGS = {
-    "data.dataset": "synthetic",
-    "data.num_clients": CLIENTS,
-    "data.examples_per_client": EXAMPLES,
-    "data.num_features": FEATURES,
+    "data.dataset": "femnist",
     "model.name": "mlp",
     "model.hidden": f"[{HIDDEN}]",
+    "cohort_size": COHORT,
 }
 FEW, MORE = 5, 25  # rounds
 MANY = 24  # trials, so that some are left for the node that joins
-
-
-class Traffic(NamedTuple):
-    """Bytes of a node's interface."""
-
-    received: int
-    sent: int
-
-    def since(self, before: "Traffic") -> "Traffic":
-        return Traffic(self.received - before.received, self.sent - before.sent)
 
 
 def main() -> int:
     if (why := no_namespaces_because()) is not None:
         print(why)
         return 1
-    with ray_cluster() as cluster, tempfile.TemporaryDirectory() as folder:
-        cluster.add(cpus=0)
-        cluster.watch()
-        second = cluster.add(cpus=2)
-        print(json.dumps(measure(cluster, second, Path(folder)), indent=2))
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data"
+        write_femnist(data, IMAGES, WRITERS)
+        with ray_cluster(FEDCOME_DATA_DIR=str(data)) as cluster:
+            cluster.add(cpus=0)
+            cluster.watch()
+            second = cluster.add(cpus=2)
+            print(json.dumps(measure(cluster, second, Path(folder)), indent=2))
     return 0
 
 
 def measure(cluster: RayCluster, second: RayNode, folder: Path) -> dict[str, object]:
     """Bytes by what they are for."""
-    begun = traffic(second)
+    begun = second.traffic()
     launch = start(cluster, folder / "joined", FEW, MANY)
     until(lambda: any(one.cpus and not one.free for one in cluster.usage.values()), "trials")
-    third = cluster.add(cpus=2)
-    new = traffic(third)
+    third = cluster.add(cpus=2, FEDCOME_DATA_DIR=str(folder / "later"))
+    new = third.traffic()
     finish(launch)
     joined = {
-        "node that was there": traffic(second).since(begun)._asdict(),
-        "node that joined": traffic(third).since(new)._asdict(),
+        "node with files of its own": second.traffic().since(begun)._asdict(),
+        "node that joined without": third.traffic().since(new)._asdict(),
     }
+    shutil.copytree(folder / "data", folder / "later")
     apart = per_round(cluster, [second, third], folder, trials=4)
     shared = per_round(cluster, [second, third], folder, trials=1)
     return {
-        "bytes of the examples": examples_bytes(),
-        "bytes of the params": 4 * (FEATURES * HIDDEN + HIDDEN + HIDDEN * 10 + 10),
+        "bytes of the images": IMAGES * 28 * 28,
         f"launch of {MANY} trials": joined,
         "a round of four trials, each in one process": apart,
         "a round of one trial on four shards": shared,
     }
 
 
-def examples_bytes() -> int:
-    data = {name.removeprefix("data."): v for name, v in SETTINGS.items() if name[:5] == "data."}
-    population = datasets.load(datasets.parse(data))
-    sides = (population.train.examples, population.test.examples)
-    return sum(side.x.nbytes + side.y.nbytes for side in sides)
-
-
 def per_round(
     cluster: RayCluster, nodes: list[RayNode], folder: Path, trials: int
 ) -> list[dict[str, float]]:
-    """Of each node, what one round of all these trials adds to a launch."""
+    """What one round of all these trials adds to a launch, first on the node that receives most.
+
+    That is the one with the server of a trial on several shards, whichever node it is.
+    """
     found = []
     for rounds in (FEW, MORE):
-        before = [traffic(node) for node in nodes]
+        before = [node.traffic() for node in nodes]
         finish(start(cluster, folder / f"{trials}-{rounds}", rounds, trials))
-        found.append([traffic(node).since(one) for node, one in zip(nodes, before, strict=True)])
+        after = [node.traffic().since(one) for node, one in zip(nodes, before, strict=True)]
+        found.append(sorted(after, reverse=True))
     return [
         {name: value / (MORE - FEW) for name, value in more.since(few)._asdict().items()}
         for few, more in zip(*found, strict=True)
@@ -106,13 +95,6 @@ def start(cluster: RayCluster, output: Path, rounds: int, trials: int) -> "subpr
 def finish(launch: "subprocess.Popen[str]") -> None:
     said, _ = launch.communicate()
     assert launch.returncode == 0, said
-
-
-def traffic(node: RayNode) -> Traffic:
-    """What the interface of its namespace has counted so far."""
-    table = subprocess.check_output([*node.namespace, "cat", "/proc/net/dev"], text=True)
-    (numbers,) = (line.split(":")[1].split() for line in table.splitlines() if "eth0:" in line)
-    return Traffic(int(numbers[0]), int(numbers[8]))
 
 
 if __name__ == "__main__":

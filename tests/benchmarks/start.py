@@ -46,9 +46,9 @@ OUTSIDE = "launch/seconds_outside_rounds_per_trial"  # what a launch tells MLflo
 ROLES = {  # by a part of the command line
     "ray::ShardHost": "second shard",
     "ray::IDLE": "workers that nobody uses",
-    "Agent": "Ray's agents",
     "gcs_server": "Ray's GCS",
     "raylet": "Ray's raylet",
+    "runtime/idle.py": "what stands in for Ray's agents",
     "tracking.apart": "MLflow",
     "fedcome_ray.run": "server and first shard",
 }

@@ -1,5 +1,7 @@
 """A private Ray: begun ahead, with no processes but those that work, and gone afterwards."""
 
+import json
+import os
 import subprocess
 import sys
 
@@ -8,36 +10,42 @@ import pytest
 pytestmark = pytest.mark.ray
 
 CODE = """
-import os, sys
-from pathlib import Path
+import sys, time
+import psutil
 import ray
 from rich.console import Console
 from fedcome_ray.errors import UserError
 from fedcome_ray.runtime import connection
 from fedcome_ray.console.options import MachineOptions
-from fedcome_ray.runtime.connection import begun, connected
+from fedcome_ray.runtime.connection import SHARDS, begun, connected
 
 console = Console(file=sys.stderr)
+ONLOOKERS = "monitor", "dashboard", "agent"
 
 
-def commands():
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            own = f"PPid:\\t{os.getpid()}\\n" in status.read_text()
-            command = (status.parent / "cmdline").read_text()
-        except OSError:
-            continue
-        if own:
-            yield command
+def processes():
+    return psutil.Process().children(recursive=True)
+
+
+def onlookers():
+    words = [word.lower() for process in processes() for word in process.cmdline()]
+    files = [word for word in words if not word.startswith("--")]
+    return [file for file in files if any(map(file.__contains__, ONLOOKERS))]
 
 
 with begun(MachineOptions()):
     with connected(MachineOptions(), console) as resources:
         print("has CPUs", resources["CPU"] >= 1)
-        print("onlookers", [c for c in commands() if "monitor" in c or "dashboard.py" in c])
+        print("onlookers", onlookers())
+        print("workers", any("ray::" in process.cmdline()[0] for process in processes()))
         with connected(MachineOptions(), console) as again:  # as the launches of a search do
             print("the same", again.keys() == resources.keys())
+        own = processes()
     print("stopped", not ray.is_initialized())
+    print("left", psutil.wait_procs(own, timeout=20)[1])
+
+with connected(MachineOptions(), console, SHARDS):
+    print("workers", any("ray::" in process.cmdline()[0] for process in processes()))
 
 with begun(MachineOptions()):
     pass  # a mistake of the user was found
@@ -59,12 +67,19 @@ except UserError as error:
 
 def test_ray_is_begun_ahead_small_and_stopped_whoever_used_it() -> None:
     command = [sys.executable, "-c", CODE]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    # As within a job, which asks for an environment that only an agent could prepare.
+    job = {"RAY_JOB_CONFIG_JSON_ENV_VAR": json.dumps({"runtime_env": {"env_vars": {"A": "B"}}})}
+    answer = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, env={**os.environ, **job}
+    )
     assert answer.stdout.splitlines() == [
         "has CPUs True",
         "onlookers []",
+        "workers True",
         "the same True",
         "stopped True",
+        "left []",
+        "workers False",
         "stopped True",
         "no room",
     ], answer.stderr

@@ -12,12 +12,14 @@ import pytest
 
 from fedcome_ray.trials.folder import read_result, read_rounds
 from tests.clusters import RayCluster, no_namespaces_because, ray_cluster, until
+from tests.data_files import write_femnist
 from tests.end_to_end.commands import ROOT, environment
 from tests.leftovers import bits
 
 pytestmark = pytest.mark.ray
 
 ROUNDS, SEEDS = 5, 6
+WRITERS, IMAGES = 60, 20_000  # of the dataset
 # FedAvg whose server waits in the third round of its process until the gate, a file, is there: a
 # trial that has started keeps its place as long as a test needs. Every round leaves a checkpoint.
 GATED = """
@@ -27,8 +29,10 @@ from typing import Literal
 from fedcome_ray.hyperparameters import Hyperparameters
 from fedcome_ray.methods import parts
 from fedcome_ray.methods.method import Method
+from fedcome_ray.numerics import device
 from fedcome_ray.trials import run
 
+device.pick = lambda share: device.CPU  # GPUs are numbers here that Ray counts
 run.CHECKPOINT_SECONDS, run.CHECKPOINT_SHARE = 0.0, 1e9
 GATE, rounds = Path(__file__).with_name("gate"), []
 
@@ -71,6 +75,18 @@ for trial in identified(sweep(DEFAULTS_ALONE, NO_PROFILE, parse_overrides(settin
 """
 
 
+# A launch on a cluster where PyTorch, so it is said, can use all GPUs.
+WITH_GPUS = """
+import sys
+from fedcome_ray import tune
+from fedcome_ray.numerics.device import Gpu
+from fedcome_ray.runtime import nodes
+
+nodes.gpus_here = lambda: nodes.Gpus([Gpu("a card", 2**35)], "")
+sys.exit(tune.main(sys.argv[1:]))
+"""
+
+
 class Work(NamedTuple):
     """A sweep of gated trials: how a launch of it is asked for, and what it must leave."""
 
@@ -80,9 +96,12 @@ class Work(NamedTuple):
     bits: dict[str, Any]
 
     def tune(self, name: str, address: str) -> list[str]:
-        """The words of its launch, with results in the folder of this name."""
+        """The words of its launch on processors, with results in the folder of this name."""
+        return ["-m", "fedcome_ray.tune", *self.options(name, address), "--device", "cpu"]
+
+    def options(self, name: str, address: str) -> list[str]:
         where = ["--address", address, "--output", str(self.folder / name)]
-        return ["-m", "fedcome_ray.tune", *self.words, *where, "--device", "cpu", *self.tracked]
+        return [*self.words, *where, *self.tracked]
 
     @property
     def tracked(self) -> list[str]:
@@ -94,27 +113,46 @@ class Work(NamedTuple):
         return [len(read_rounds(one)) - 1 for one in (self.folder / name / "trials").glob("*")]
 
 
+class Files(NamedTuple):
+    """Folders of data, as nodes have them."""
+
+    of_launch: Path
+    same: Path
+    other: Path
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    """Two nodes that differ; a third may join."""
-    with ray_cluster() as nodes:
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    folder = tmp_path_factory.mktemp("files")
+    made = Files(*(folder / name for name in Files._fields))
+    for data, seed in zip(made, (0, 0, 1), strict=True):
+        write_femnist(data, IMAGES, WRITERS, seed)
+    return made
+
+
+@pytest.fixture(scope="module")
+def cluster(files: Files) -> Iterator[RayCluster]:
+    """Two nodes that differ, each with its own files of the same data; a third may join."""
+    with ray_cluster(FEDCOME_DATA_DIR=str(files.of_launch)) as nodes:
         nodes.add(cpus=1)
         nodes.watch()
-        nodes.add(cpus=2, gpus=1)
+        nodes.add(cpus=2, gpus=1, FEDCOME_DATA_DIR=str(files.same))
         yield nodes
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
+def work(files: Files, tmp_path_factory: pytest.TempPathFactory) -> Work:
     """Run in one process first, with the gate open."""
     folder = tmp_path_factory.mktemp("work")
     plugin, gate, alone = folder / "gated.py", folder / "gate", folder / "alone"
     plugin.write_text(GATED)
     gate.touch()
-    settings = ["method.name=gated", f"rounds={ROUNDS}", "data.num_clients=6", "model.hidden=[8]"]
+    settings = ["data.dataset=femnist", "model.name=mlp", "model.hidden=[8]", "participation=0.05"]
+    settings += ["method.name=gated", f"rounds={ROUNDS}"]
     seeds = f"seed={','.join(map(str, range(SEEDS)))}"
     command = [sys.executable, "-c", ALONE, str(plugin), str(alone), seeds, *settings]
-    subprocess.run(command, env=environment(), timeout=200, check=True)
+    variables = {**environment(), "FEDCOME_DATA_DIR": str(files.of_launch)}
+    subprocess.run(command, env=variables, timeout=200, check=True)
     words = ["--plugin", str(plugin), "--axis", seeds]
     words += [word for setting in settings for word in ("--set", setting)]
     found = bits(alone)
@@ -130,6 +168,11 @@ def is_closed(work: Work) -> None:
 def used(cluster: RayCluster) -> list[float]:
     """The CPUs that are in use on each node, from the smallest node to the largest."""
     return [one.cpus - one.free for one in sorted(cluster.usage.values())]
+
+
+def used_gpus(cluster: RayCluster) -> list[float]:
+    """The same of GPUs."""
+    return [one.gpus - one.free_gpus for one in sorted(cluster.usage.values())]
 
 
 def finish(launch: "subprocess.Popen[str]") -> str:
@@ -169,18 +212,35 @@ def test_a_driver_dies_and_the_same_command_goes_on(cluster: RayCluster, work: W
 
 
 def test_a_node_joins_and_is_used_and_dies_and_nothing_is_lost(
-    cluster: RayCluster, work: Work
+    cluster: RayCluster, work: Work, files: Files
 ) -> None:
     launch = cluster.start(*work.tune("joined", cluster.address))
     until(lambda: used(cluster) == [1, 2], "three trials on two nodes")
-    third = cluster.add(cpus=3)
+    third = cluster.add(cpus=3, FEDCOME_DATA_DIR=str(files.other))
     until(lambda: used(cluster) == [1, 2, 3], "three more on the node that joined")
     until(lambda: work.rounds("joined") == [2] * SEEDS, "rounds")
+    if cluster.has_namespaces:
+        # The second has read what it has itself; nobody trusts what the third has.
+        received = [node.traffic().received for node in cluster.nodes[1:]]
+        assert received[0] < IMAGES * 28 * 28 / 2 < received[1]
     third.kill()
     until(lambda: used(cluster) == [1, 2], "what is left")
     work.gate.touch()
     assert f"{SEEDS} of {SEEDS} trials" in finish(launch)
     assert bits(work.folder / "joined") == work.bits
+
+
+def test_gpus_are_filled_and_those_of_a_node_that_joins(cluster: RayCluster, work: Work) -> None:
+    launch = cluster.start("-c", WITH_GPUS, *work.options("on_gpus", cluster.address))
+    until(lambda: used_gpus(cluster) == [0, 1], "two trials on the only GPU")
+    assert used(cluster) == [0, 2]
+    third = cluster.add(cpus=4, gpus=2)
+    until(lambda: used_gpus(cluster) == [0, 1, 2], "two more on each GPU of the node that joined")
+    assert used(cluster) == [0, 2, 4]
+    work.gate.touch()
+    assert "2 at once, each one process with 1 CPU and 0.5 GPU" in finish(launch)
+    third.kill()
+    assert bits(work.folder / "on_gpus") == work.bits
 
 
 def test_a_job_takes_its_code_and_its_switches_to_every_node(

@@ -36,8 +36,8 @@ def trial_of(seed: int, rounds: int = ROUNDS) -> Trial:
     return parse_trial({"data": data, "rounds": rounds, "seed": seed})
 
 
-def config_of(trial: Trial) -> dict[str, Any]:
-    return {"key": trial.key}
+def config_of(*trials: Trial) -> dict[str, Any]:
+    return {"keys": [trial.key for trial in trials]}
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def news_at_the_end(actor: Any) -> Any:
     while True:
         answer = actor.step()
         if answer["done"]:
-            return answer["news"]
+            return answer["news"][-1][1]
 
 
 def test_one_actor_runs_one_trial_after_the_other(actor: Any, tmp_path: Path) -> None:
@@ -105,6 +105,30 @@ def test_one_actor_runs_one_trial_after_the_other(actor: Any, tmp_path: Path) ->
         assert seed == 0 or actor.reset_config(config_of(trial_of(seed)))
         assert news_at_the_end(actor).failure is None
         assert read_result(tmp_path / trial_of(seed).folder_name) is not None
+
+
+def test_a_turn_of_several_trials_runs_them_all(actor: Any, tmp_path: Path) -> None:
+    trials = trial_of(0), trial_of(1)
+    actor.reset_config(config_of(*trials))
+    told, is_done = [], False
+    while not is_done:
+        answer = actor.step()
+        told, is_done = told + answer["news"], answer["done"]
+    assert [key for key, news in told if news.is_finished] == [trial.key for trial in trials]
+    assert all(read_result(tmp_path / trial.folder_name) for trial in trials)
+
+
+def test_trials_that_a_turn_has_no_time_for_are_given_back_untouched(
+    actor: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedcome_ray.runtime.trial_actor.TURN_SECONDS", 0.0)
+    long, other = trial_of(0, LONG), trial_of(1)
+    actor.reset_config(config_of(long, other))
+    answers = [actor.step(), actor.step()]
+    actor.cleanup()
+    assert [answer["given_back"] for answer in answers] == [[other.key], []]
+    assert not any(answer["done"] for answer in answers)  # the other trial goes on
+    assert not (tmp_path / other.folder_name).exists()
 
 
 def test_a_trial_that_tune_takes_away_again_is_left_alone(actor: Any, tmp_path: Path) -> None:
@@ -128,7 +152,7 @@ def test_a_trial_that_somebody_else_has_finished_is_reported_with_its_history(
     stamp = (folder / "result.json").stat().st_mtime_ns
     answer = actor.step()
     assert answer["done"]
-    assert [one.number for one in answer["news"].rounds] == list(range(ROUNDS + 1))
+    assert [one.number for one in answer["news"][0][1].rounds] == list(range(ROUNDS + 1))
     assert (folder / "result.json").stat().st_mtime_ns == stamp
 
 
@@ -149,7 +173,7 @@ def test_a_failure_is_reported_with_its_cause_even_if_it_cannot_be_logged(
     (folder / "trial.log").mkdir()
     answer = actor.step()
     assert answer["done"]
-    assert "rounds.jsonl" in answer["news"].failure
+    assert "rounds.jsonl" in answer["news"][0][1].failure
 
 
 def test_an_actor_that_is_stopped_leaves_a_checkpoint(actor: Any, tmp_path: Path) -> None:
@@ -160,7 +184,7 @@ def test_an_actor_that_is_stopped_leaves_a_checkpoint(actor: Any, tmp_path: Path
     assert not answer["done"]
     folder = tmp_path / long.folder_name
     assert (folder / "checkpoint.safetensors").exists()
-    assert len(read_rounds(folder)) == len(answer["news"].rounds) > 0
+    assert len(read_rounds(folder)) == len(answer["news"][0][1].rounds) > 0
 
 
 @pytest.mark.usefixtures("cluster")

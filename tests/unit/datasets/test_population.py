@@ -4,6 +4,8 @@ import pytest
 from fedcome_ray.datasets.population import (
     Examples,
     Population,
+    Scale,
+    digest,
     split,
     split_by_client,
     split_in_order,
@@ -17,6 +19,20 @@ def examples() -> Examples:
 
 def owned(side) -> list[list[int]]:
     return [part.tolist() for part in np.split(side.order, side.offsets[1:-1])]
+
+
+def test_a_digest_knows_all_that_models_are_given(examples) -> None:
+    x, y, _ = examples
+    one = np.float32(1)
+    others = [
+        Examples(x.reshape(3, 4), y),
+        Examples(x.view(np.int32), y),
+        Examples(x, y[::-1]),
+        Examples(x, y, Scale(one, one)),
+        Examples(x, y, Scale(one, -one)),
+    ]
+    assert digest(Examples(np.asfortranarray(x), y.copy())) == digest(examples)
+    assert len({digest(examples), *map(digest, others)}) == 6
 
 
 def test_clients_own_the_examples_they_are_given(examples) -> None:
