@@ -81,7 +81,9 @@ def _formats(text: str) -> tuple[str, ...]:
 def _main(args: argparse.Namespace) -> int:
     from . import publish, results  # pandas and MLflow take seconds to import
 
-    results_folder, storage = paths.find_output(args.output)
+    results_folder, storage = found = paths.find_output(args.output)
+    if args.tracking_uri is None:
+        paths.check_store(found)
     uri = paths.tracking_uri(args.tracking_uri, results_folder)
     client = results.connect(uri)
     stored = results.stored_grids(client)
@@ -93,6 +95,7 @@ def _main(args: argparse.Namespace) -> int:
         print(line)
     if storage is not None:
         WorkingCopy(storage, results_folder).push("analysis")
+        print(f"kept in {storage.address}/analysis")
     return exits.OK
 
 

@@ -12,6 +12,7 @@ from fedcome_ray import datasets
 from fedcome_ray.console.options import Locations
 from fedcome_ray.console.output import doing, say
 from fedcome_ray.datasets.population import Population, describe
+from fedcome_ray.importing import large_modules
 from fedcome_ray.launch import compiling
 from fedcome_ray.launch.conclusion import launch_record
 from fedcome_ray.launch.outcome import Outcome
@@ -117,12 +118,12 @@ def _run(
         return Outcome()
     if "ray" not in sys.modules:
         doing(console, "loading Ray")  # slower than starting it, with MLflow in the background
-    from fedcome_ray.runtime.connection import begun, connected
+    with large_modules():
+        from fedcome_ray.runtime.connection import begun, connected
 
     with begun(request.machine):
-        from fedcome_ray.launch.tune_run import (
-            run_trials,  # takes as long to import as Ray to start
-        )
+        with large_modules():  # takes longer than Ray to start
+            from fedcome_ray.launch.tune_run import run_trials
 
         with connected(request.machine, console):
             say(console, words_of(before))

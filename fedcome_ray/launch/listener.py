@@ -1,5 +1,6 @@
 """Listens to the trials of a launch, and tells the display, the tracker and the outcome."""
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -25,8 +26,14 @@ class Listener:
     """Follows every trial from its start to its end, through restarts of its process."""
 
     def __init__(
-        self, request: Request, trials: Sequence[Trial], tracker: Tracks, progress: Progress
+        self,
+        request: Request,
+        trials: Sequence[Trial],
+        tracker: Tracks,
+        progress: Progress,
+        slots: int,
     ) -> None:
+        """`slots` are the trials that run at the same time."""
         self.outcome = Outcome({trial.key for trial in trials})
         self._request = request
         self._trials = {trial.key: trial for trial in trials}
@@ -34,10 +41,19 @@ class Listener:
         self._progress = progress
         self._started: set[str] = set()
         self._last_counted: dict[str, int] = {}  # trial key -> number of a round
+        self._slots, self._slots_since = slots, time.monotonic()
+        progress.has_slots(slots)
 
     def stopping(self) -> None:
         """Ctrl-C was pressed; may be told from within a signal handler."""
         self._progress.stopping()
+
+    def has_slots(self, slots: int) -> None:
+        """So many trials run at the same time from now on: nodes come and go."""
+        now = time.monotonic()
+        self.outcome.slot_seconds += (now - self._slots_since) * self._slots
+        self._slots, self._slots_since = slots, now
+        self._progress.has_slots(slots)
 
     def check(self) -> None:
         """Refuse to go on without a store: it is opened while the first trials start."""
@@ -50,10 +66,13 @@ class Listener:
             self._tracker.trial_started(trial)
 
     def heard(self, trial: Trial, news: News) -> None:
+        if self.outcome.has_ended(trial.key):
+            return  # told again by a process that took over from another
+        self.started(trial)
         if trial.key not in self._last_counted:
             self._last_counted[trial.key] = news.num_restored or -1
             self._progress.resumed(trial, news.num_restored)
-        self._progress.advanced(trial, news.rounds)
+        self._progress.advanced(trial, news.rounds, sum(news.seconds.values()))
         self._tracker.trial_advanced(trial, news.rounds)
         self._count(trial, news.rounds)
         _add(self.outcome.outside, news.seconds)
@@ -63,21 +82,19 @@ class Listener:
             self.outcome.finished.add(trial.key)
             self._progress.ended(trial, "done")
             self._tracker.trial_ended(trial, "FINISHED", self._request.folder(trial))
+        elif news.is_paused:
+            self.outcome.stopped.add(trial.key)
+            self._progress.ended(trial, "stopped")
+            self._tracker.trial_ended(trial, "KILLED", self._request.folder(trial))
 
     def failed(self, trial: Trial, why: str) -> None:
         self.outcome.failures[trial.key] = why
         self._progress.ended(trial, "failed", why)
         self._tracker.trial_ended(trial, "FAILED", self._request.folder(trial))
 
-    def completed(self, trial: Trial) -> None:
-        """Tune is through with a trial; one that has not ended paused where the launch ends."""
-        if trial.key not in self.outcome.ended:
-            self.outcome.stopped.add(trial.key)
-            self._progress.ended(trial, "stopped")
-            self._tracker.trial_ended(trial, "KILLED", self._request.folder(trial))
-
     def close(self) -> None:
-        """Mark the trials that were interrupted."""
+        """Mark the trials that were interrupted, and count the time of all to the end."""
+        self.has_slots(self._slots)
         for key in self._started - self.outcome.ended:
             trial = self._trials[key]
             self._progress.ended(trial, "interrupted")

@@ -21,7 +21,7 @@ class Outcome:
     outside: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds that trials spent outside of their rounds, by what they did."""
     complaint: str | None = None  # of the store, whose mirror is behind
-    slot_seconds: float = 0.0  # wall time of the grid times the trials that ran at once
+    slot_seconds: float = 0.0  # wall time of the grid times the trials that could run at once
 
     @staticmethod
     def of_all(outcomes: "Sequence[Outcome]") -> "Outcome":
@@ -45,6 +45,9 @@ class Outcome:
     def ended(self) -> set[str]:
         """The trials that are over, one way or the other."""
         return self.finished | self.stopped | set(self.failures)
+
+    def has_ended(self, key: str) -> bool:
+        return key in self.finished or key in self.stopped or key in self.failures
 
     @property
     def exit_code(self) -> int:

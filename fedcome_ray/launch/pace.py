@@ -48,34 +48,37 @@ class Pace:
     """
 
     cohorts: Mapping[str, int]  # by trial key
-    slots: int  # trials that run at the same time
+    slots: int = 1  # trials that run at the same time, by now
     _alike: dict[Kind, Seen] = field(default_factory=lambda: defaultdict(Seen))
     _akin: dict[Kind, Seen] = field(default_factory=lambda: defaultdict(Seen))
-    _in_rounds: dict[str, float] = field(default_factory=dict)  # seconds by trial key
-    _outside: list[float] = field(default_factory=list)  # seconds of trials that are over
+    _beside: dict[str, float] = field(default_factory=dict)
+    """Seconds outside of rounds, by the keys of trials that have begun."""
+    _over: list[float] = field(default_factory=list)  # the same of those that are over
 
-    def heard(self, trial: Trial, rounds: Sequence[Round]) -> None:
-        """Learn from rounds of this launch; a trial's first one also compiles and warms up."""
-        is_new = trial.key not in self._in_rounds
+    def heard(self, trial: Trial, rounds: Sequence[Round], beside: float = 0.0) -> None:
+        """Learn from rounds of this launch, and from the seconds that the trial spent beside them.
+
+        A trial's first round also compiles and warms up.
+        """
+        is_new = trial.key not in self._beside
+        self._beside[trial.key] = self._beside.get(trial.key, 0.0) + beside
         for one in rounds:
-            seconds = one.seconds.get(metrics.SECONDS_ROUND, 0.0)
-            self._in_rounds[trial.key] = self._in_rounds.get(trial.key, 0.0) + seconds
             if one.number == 0:
                 continue
             if not is_new:
                 for seen in (self._alike[alike(trial)], self._akin[akin(trial)]):
-                    seen.add(self.cohorts[trial.key], seconds)
+                    seen.add(self.cohorts[trial.key], one.seconds.get(metrics.SECONDS_ROUND, 0.0))
             is_new = False
 
-    def ended(self, trial: Trial, seconds: float) -> None:
-        """A trial is done, so long after it began: it also had to start and to write results."""
-        self._outside.append(max(0.0, seconds - self._in_rounds.get(trial.key, 0.0)))
+    def ended(self, trial: Trial) -> None:
+        """A trial is done: what it spent to start and to write results, others will spend."""
+        self._over.append(self._beside.get(trial.key, 0.0))
 
     def left(self, rounds_left: Mapping[Trial, int]) -> Left | None:
         """The time that these trials need together; None if nothing is known of any of them."""
-        beside = mean(self._outside) if self._outside else 0.0
+        beside = mean(self._over) if self._over else 0.0
         known = {
-            trial: rounds * seconds + (0 if trial.key in self._in_rounds else beside)
+            trial: rounds * seconds + (0 if trial.key in self._beside else beside)
             for trial, rounds in rounds_left.items()
             if (seconds := self._seconds_per_round(trial)) is not None
         }

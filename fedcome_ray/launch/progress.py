@@ -21,7 +21,8 @@ from fedcome_ray.launch.pace import Pace
 PLAIN_SECONDS = 10.0
 NOTEBOOK_SECONDS = 0.25
 MAX_ROWS = 12
-STOPPING = "stopping: trials write checkpoints; Ctrl-C again does not wait for them"
+STOPPING = "stopping: trials write checkpoints, the same command goes on; Ctrl-C insists"
+"""All that is to be said: if its Ray was told to stop too, this process may end at any moment."""
 
 
 class NotebookBar:
@@ -60,20 +61,18 @@ class Progress:
         console: Console,
         trials: Sequence[Trial],
         cohort_sizes: dict[str, int],
-        slots: int = 1,
     ):
         self.console = console
         self.status: Counter[str] = Counter({"waiting": len(trials)})
         self._names = names_among(trials)
         self._cohorts = cohort_sizes
-        self._pace = Pace(cohort_sizes, slots)
+        self._pace = Pace(cohort_sizes)
         self._unfinished = {trial.key: trial for trial in trials}
         self._total = sum(trial.rounds * cohort_sizes[trial.key] for trial in trials)
         self._done = 0
         self._rounds: dict[str, int] = {}
         self._resumed: dict[str, int] = {}  # rounds of earlier launches
         self._running: dict[str, tuple[Trial, float | None]] = {}
-        self._began: dict[str, float] = {}  # by the monotonic clock
         self._best: tuple[float, str] | None = None
         self._start = time.monotonic()
         self._last_plain = self._start
@@ -101,25 +100,29 @@ class Progress:
         if self._live is None:
             self._say(STOPPING)
 
+    def has_slots(self, slots: int) -> None:
+        """So many trials run at the same time from now on."""
+        self._pace.slots = slots
+
     def started(self, trial: Trial) -> None:
         self.status["waiting"] -= 1
         self.status["running"] += 1
         self._running[trial.key] = (trial, None)
-        self._began[trial.key] = time.monotonic()
 
     def resumed(self, trial: Trial, num_rounds: int) -> None:
         """Rounds of an earlier launch: done, but they say nothing about the speed of this one."""
         self._resumed[trial.key] = self._rounds[trial.key] = num_rounds
         self._done += num_rounds * self._cohorts[trial.key]
 
-    def advanced(self, trial: Trial, rounds: Sequence[Round]) -> None:
+    def advanced(self, trial: Trial, rounds: Sequence[Round], beside: float = 0.0) -> None:
+        """Rounds were run, and so many seconds were spent beside them."""
         before = self._rounds.get(trial.key, 0)
         accuracy = self._running.get(trial.key, (trial, None))[1]
         for one in rounds:
             self._rounds[trial.key] = max(self._rounds.get(trial.key, 0), one.number)
             accuracy = one.metrics.get(metrics.ACCURACY, accuracy)
         self._done += (self._rounds.get(trial.key, 0) - before) * self._cohorts[trial.key]
-        self._pace.heard(trial, [one for one in rounds if one.number > before])
+        self._pace.heard(trial, [one for one in rounds if one.number > before], beside)
         self._running[trial.key] = (trial, accuracy)
         self._say_something()
 
@@ -135,8 +138,7 @@ class Progress:
         if outcome == "done":  # perhaps before its last round
             left = trial.rounds - self._rounds.get(trial.key, 0)
             self._done += left * self._cohorts[trial.key]
-        if outcome == "done" and trial.key in self._began:
-            self._pace.ended(trial, time.monotonic() - self._began[trial.key])
+            self._pace.ended(trial)
         if outcome == "done" and accuracy is not None:
             self._best = max(self._best or (0.0, ""), (accuracy, self._names[trial.key]))
         if self._live is None or outcome == "failed":

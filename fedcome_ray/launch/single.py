@@ -21,6 +21,7 @@ from fedcome_ray.experiments import grid
 from fedcome_ray.experiments.settings import Draft, Setting
 from fedcome_ray.experiments.trial import PLUGINS, Trial, check_plugins
 from fedcome_ray.federation.shards import LocalShards, Shards
+from fedcome_ray.importing import large_modules
 from fedcome_ray.launch import compiling, document, start
 from fedcome_ray.launch.launch import check_cluster, writing_to
 from fedcome_ray.launch.listener import Tracks
@@ -185,7 +186,7 @@ def draft_of(
     )
     draft.assign(overrides, "--set")
     for digest, setting in PLUGINS.items():
-        if kept is not None and draft.settings[setting] != kept.settings[setting]:
+        if kept is not None and draft.settings.get(setting) != kept.settings.get(setting):
             draft.assign([(digest, None)], "default")  # that of what is taken instead
     if init_params is not None:
         _start_from(draft, start.digest(init_params))
@@ -193,7 +194,7 @@ def draft_of(
 
 
 def _start_from(draft: Draft, digest: str) -> None:
-    before = draft.settings["init_digest"]
+    before = draft.settings.get("init_digest")
     if before not in {None, digest}:
         raise UserError("--init-model: these are not the params that the trial started from")
     draft.assign([("init_digest", digest)], "--init-model")
@@ -212,11 +213,12 @@ def shards_of(
         population, memory = populations[ONLY], machine.memory_per_shard
         yield LocalShards(trial, population, device=chosen, memory=memory)
         return
-    from fedcome_ray.runtime.connection import SHARDS, connected
-    from fedcome_ray.runtime.feasibility import lay_out
-    from fedcome_ray.runtime.populations import share
-    from fedcome_ray.runtime.shards import RayShards, ShardPool
-    from fedcome_ray.runtime.waiting import wait_for_shards
+    with large_modules():
+        from fedcome_ray.runtime.connection import SHARDS, connected
+        from fedcome_ray.runtime.feasibility import lay_out
+        from fedcome_ray.runtime.populations import share, with_own_files
+        from fedcome_ray.runtime.shards import RayShards, ShardPool
+        from fedcome_ray.runtime.waiting import wait_for_shards
 
     with connected(machine, console, SHARDS):
         (place, _), unused_gpus = lay_out(machine, 1)
@@ -225,7 +227,10 @@ def shards_of(
         # Ray gave this process no GPU.
         pool = ShardPool(replace(place, is_joint=not place.gpus_per_shard))
         wait_for_shards(pool.actors, pool.place.bundles[-1], lambda line: say(console, line))
-        yield RayShards(trial, share(populations)[ONLY], pool, request.locations.plugins)
+        shared = share(populations)
+        if machine.address is not None:
+            shared = with_own_files(shared, {ONLY: trial.data}, request.locations.data_dir)
+        yield RayShards(trial, shared[ONLY], pool, request.locations.plugins)
 
 
 def tracker_of(request: SingleRequest, console: Console) -> Tracker | Untracked:

@@ -25,10 +25,11 @@ from fedcome_ray.launch.listener import Listener, Tracks
 from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.launch.request import Request
+from fedcome_ray.launch.turns import Turns
 from fedcome_ray.runtime.connection import replaced
 from fedcome_ray.runtime.feasibility import Room, check_folder, check_storage, lay_out
 from fedcome_ray.runtime.placement import TrialPlace, words
-from fedcome_ray.runtime.populations import share
+from fedcome_ray.runtime.populations import share, with_own_files
 from fedcome_ray.runtime.trial_actor import TrialActor
 from fedcome_ray.runtime.waiting import PATIENCE_SECONDS, Patience, pending_trials
 from fedcome_ray.storage.lease import Lease
@@ -66,17 +67,16 @@ def run_trials(
         trial.key: trial.cohort_size_of(populations[trial.data.model_dump_json()].num_clients)
         for trial in trials
     }
-    start = time.monotonic()
     # Tune would leave its own handler of Ctrl-C behind.
     as_before = handling(signal.SIGINT, signal.getsignal(signal.SIGINT) or signal.SIG_DFL)
-    with as_before, Progress(console, trials, cohorts, placement.concurrent) as progress:
-        listener = Listener(request, trials, tracker, progress)
+    with as_before, Progress(console, trials, cohorts) as progress:
+        listener = Listener(request, trials, tracker, progress, placement.concurrent)
         patience = Patience(pending_trials, lambda line: say(console, line), PATIENCE_SECONDS)
-        turns = BasicVariantGenerator(max_concurrent=placement.concurrent)
+        turns = Turns(trial.key for trial in trials)
+        offers = Offers(turns, placement.concurrent)
         room = Room(request.machine, len(trials), placement.trial, check_output)
-        callback = Callback(listener, trials, turns, room, patience)
-        _fit(request, trials, populations, placement.trial, turns, callback, lease)
-    listener.outcome.slot_seconds = (time.monotonic() - start) * placement.concurrent
+        callback = Callback(listener, trials, turns, offers, room, patience)
+        _fit(request, trials, populations, placement.trial, offers, callback, lease)
     listener.close()
     return listener.outcome
 
@@ -86,14 +86,18 @@ def _fit(
     trials: Sequence[Trial],
     populations: MutableMapping[str, Population],
     place: TrialPlace,
-    turns: BasicVariantGenerator,
+    offers: "Offers",
     callback: "Callback",
     lease: Lease | None,
 ) -> None:
+    shared = share(populations)
+    if request.machine.address is not None:
+        configs = {trial.data.model_dump_json(): trial.data for trial in trials}
+        shared = with_own_files(shared, configs, request.locations.data_dir)
     trainable = tune.with_parameters(
         TrialActor,
         trials={trial.key: trial.model_dump(mode="json") for trial in trials},
-        populations=share(populations),
+        populations=shared,
         place=place,
         trials_folder=request.trials_folder,
         lease=lease,
@@ -107,13 +111,13 @@ def _fit(
     scratch = tempfile.mkdtemp(prefix="fedcome-tune-")
     tuner = tune.Tuner(
         tune.with_resources(trainable, bundles),
-        # Only their keys: Tune copies the whole list for each of them.
-        param_space={"key": tune.grid_search([trial.key for trial in trials])},
-        tune_config=tune.TuneConfig(search_alg=turns, reuse_actors=True),
+        # A turn ends at least one trial, or else these are handed out once more.
+        tune_config=tune.TuneConfig(
+            search_alg=offers, num_samples=2 * len(trials), reuse_actors=True
+        ),
         run_config=tune.RunConfig(
             name="trials",
             storage_path=scratch,
-            failure_config=tune.FailureConfig(max_failures=MAX_DEATHS),
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
             callbacks=[callback],
             verbose=0,
@@ -148,19 +152,39 @@ def placement_group(place: TrialPlace) -> tune.PlacementGroupFactory:
     return tune.PlacementGroupFactory(place.bundles, strategy="PACK", **where)
 
 
+class Offers(BasicVariantGenerator):
+    """Hands Tune a turn whenever it has room for one; Tune calls it a trial."""
+
+    def __init__(self, turns: Turns, slots: int) -> None:
+        super().__init__(max_concurrent=slots)
+        self._turns = turns
+
+    def next_trial(self) -> Any:
+        turn: Any = super().next_trial() if self._turns else None  # type: ignore[no-untyped-call]
+        if turn is not None:
+            turn.config["keys"] = self._turns.take(self.max_concurrent)
+            turn.max_failures = 0 if len(turn.config["keys"]) > 1 else MAX_DEATHS
+        return turn
+
+    def is_finished(self) -> bool:
+        """Turns that are under way may give trials back."""
+        return self._finished or not (self._turns or self._live_trials)
+
+
 class Callback(tune.Callback):
-    """Passes on what Tune tells of its trials, as ours."""
+    """Passes on what Tune tells of turns, as news of their trials."""
 
     def __init__(
         self,
         listener: Listener,
         trials: Sequence[Trial],
-        turns: BasicVariantGenerator,
+        turns: Turns,
+        offers: Offers,
         room: Room,
         patience: Patience,
     ) -> None:
         self._listener = listener
-        self._turns, self._room, self._patience = turns, room, patience
+        self._turns, self._offers, self._room, self._patience = turns, offers, room, patience
         self._looked = time.monotonic()
         self._trials = {trial.key: trial for trial in trials}
         self._is_watching = False
@@ -186,28 +210,40 @@ class Callback(tune.Callback):
         """Tune calls it ten times a second, also while it waits."""
         self._listener.check()
         if time.monotonic() - self._looked > LOOK_SECONDS:
-            self._turns.max_concurrent = self._room.now()
+            self._offers.max_concurrent = self._room.now()
+            self._listener.has_slots(self._offers.max_concurrent)
             self._looked = time.monotonic()
-        running = sum(trial.status == "RUNNING" for trial in trials)
-        waiting = sum(trial.status == "PENDING" for trial in trials)
-        self._patience.look(waiting > 0 and running < self._turns.max_concurrent)
+        running = sum(turn.status == "RUNNING" for turn in trials)
+        waiting = sum(turn.status == "PENDING" for turn in trials)
+        self._patience.look(waiting > 0 and running < self._offers.max_concurrent)
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._listener.started(self._own(trial))
+        for key in trial.config["keys"][:1]:
+            self._listener.started(self._trials[key])
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        self._listener.heard(self._own(trial), result["news"])
-
-    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._listener.completed(self._own(trial))
+        for key, news in result["news"]:
+            self._listener.heard(self._trials[key], news)
+        given_back = result["given_back"]
+        # What is left is what another process would have to do, if Tune restarts the turn.
+        trial.config["keys"] = [key for key in self._left(trial) if key not in given_back]
+        self._turns.back(given_back)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """The process died; with a single trial, again and again."""
+        left = self._left(trial)
+        if not trial.max_failures:
+            self._turns.suspect(left)
+            return
         error = trial.get_pickled_error()
         cause = str(error or "").strip().splitlines()[-1:] or [type(error).__name__]
         why = f"its process died more than {MAX_DEATHS} times: {cause[0]}"
-        self._listener.failed(self._own(trial), why)
+        for key in left:
+            self._listener.failed(self._trials[key], why)
 
-    def _own(self, trial: Any) -> Trial:
-        return self._trials[trial.config["key"]]
+    def _left(self, turn: Any) -> list[str]:
+        """The trials of a turn that have not ended."""
+        has_ended = self._listener.outcome.has_ended
+        return [key for key in turn.config["keys"] if not has_ended(key)]

@@ -25,7 +25,7 @@ _S3: dict[str, Any] = {
     "config_kwargs": {"connect_timeout": 5, "read_timeout": 60, "retries": {"max_attempts": 1}}
 }
 _OPTIONS: Mapping[str, dict[str, Any]] = {"s3": _S3, "s3a": _S3, "file": {"auto_mkdir": True}}
-_EXTRAS = {"s3": "s3", "s3a": "s3"}  # of this package, by scheme
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}  # of this package, by scheme
 
 
 def is_address(text: str) -> bool:

@@ -7,8 +7,17 @@ imported where its answers are read.
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
 from typing import Any, NamedTuple
+
+from fedcome_ray.importing import large_modules
+from fedcome_ray.tracking import sqlite_metrics
+from fedcome_ray.tracking.address import SERVERS, SQLITE, sqlite_file
+from fedcome_ray.tracking.sqlite_metrics import Point
+
+UPLOADS = 4
+"""Files that are sent to a server at a time."""
 
 
 class Run(NamedTuple):
@@ -18,6 +27,7 @@ class Run(NamedTuple):
     status: str
     is_there: bool  # else it was deleted on MLflow's page
     has_metrics: bool
+    has_params: bool
     tags: dict[str, str]
 
 
@@ -26,15 +36,6 @@ class Experiment(NamedTuple):
 
     id: str
     tags: dict[str, str]
-
-
-class Point(NamedTuple):
-    """A value of a metric."""
-
-    metric: str
-    value: float
-    time: int  # milliseconds since 1970
-    step: int
 
 
 class Client:
@@ -97,12 +98,16 @@ class Client:
         """All at once: a single metric costs SQLite as much as a hundred."""
         from mlflow.entities import Metric, Param, RunTag
 
-        self._mlflow.log_batch(
-            run_id,
-            metrics=[Metric(*point) for point in points],
-            params=[Param(name, str(value)) for name, value in (params or {}).items()],
-            tags=[RunTag(name, value) for name, value in (tags or {}).items()],
-        )
+        is_file = self._uri.startswith(SQLITE)
+        if params or tags or not is_file:
+            self._mlflow.log_batch(
+                run_id,
+                metrics=[] if is_file else [Metric(*point) for point in points],
+                params=[Param(name, str(value)) for name, value in (params or {}).items()],
+                tags=[RunTag(name, value) for name, value in (tags or {}).items()],
+            )
+        if points and is_file:
+            sqlite_metrics.write(sqlite_file(self._uri), run_id, points)
 
     def last_step(self, run_id: str, metric: str) -> int:
         """The last step at which a run has a metric, -1 if it has none."""
@@ -110,8 +115,14 @@ class Client:
         return max((point.step for point in history), default=-1)
 
     def log_files(self, run_id: str, paths: Sequence[str]) -> None:
+        """To a server beside each other: it takes its time for each."""
+        log = partial(self._mlflow.log_artifact, run_id)
+        if self._uri.startswith(SERVERS):
+            with ThreadPoolExecutor(UPLOADS) as threads:
+                list(threads.map(log, paths))
+            return
         for path in paths:
-            self._mlflow.log_artifact(run_id, path)
+            log(path)
 
     def log_text(self, run_id: str, text: str, name: str) -> None:
         self._mlflow.log_text(run_id, text, name)
@@ -141,7 +152,8 @@ def root_cause(error: BaseException) -> str:
 def _run(found: Any) -> Run:
     info, data = found.info, found.data
     is_there = info.lifecycle_stage == "active"
-    return Run(info.run_id, info.status, is_there, bool(data.metrics), dict(data.tags))
+    has = bool(data.metrics), bool(data.params)
+    return Run(info.run_id, info.status, is_there, *has, dict(data.tags))
 
 
 def _connect(uri: str) -> Any:
@@ -154,6 +166,7 @@ def _connect(uri: str) -> Any:
     logging.getLogger("alembic").setLevel(logging.ERROR)
     # What it says of an error on a screen, the tracker says in a line.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
-    from mlflow import MlflowClient  # seconds to import, so not before it is needed
+    with large_modules():
+        from mlflow import MlflowClient  # seconds to import, so not before it is needed
 
     return MlflowClient(uri)

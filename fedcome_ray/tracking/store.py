@@ -29,7 +29,8 @@ from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round
 from fedcome_ray.tracking.address import SERVERS, SQLITE, check_uri, sqlite_file
-from fedcome_ray.tracking.client import Client, Experiment, Point, Run, root_cause
+from fedcome_ray.tracking.client import Client, Experiment, Run, root_cause
+from fedcome_ray.tracking.sqlite_metrics import Point
 from fedcome_ray.tracking.titles import group_tags, title
 from fedcome_ray.tracking.views import saved_view_tags
 from fedcome_ray.trials.folder import SETTINGS, read_result, read_rounds
@@ -179,6 +180,9 @@ class _OpenRun:
 
     id: str
     next_round: int  # the first that it does not have
+    params: dict[str, Any]
+    """What it lacks yet; sent with whatever is written first, as are these tags."""
+    tags: dict[str, str]
     left: dict[str, float] = field(default_factory=dict)
     """What was taken by the clock in rounds that are left out, for the next that is not."""
 
@@ -215,7 +219,8 @@ class Store:
     def begin(self, trial: Trial) -> None:
         """Make sure that the trial has a run, marked as running."""
         with _alone_in(self._uri):
-            self._run(trial)
+            if (run := self._run(trial)) is not None:
+                self._log(run, (), trial.rounds)
 
     def log_rounds(self, trial: Trial, rounds: Iterable[Round]) -> None:
         """Write those rounds that the trial's run does not have; they come in order."""
@@ -223,13 +228,18 @@ class Store:
             if (run := self._run(trial)) is not None:
                 self._log(run, rounds, trial.rounds)
 
-    def end(self, trial: Trial, status: str, folder: Path) -> None:
-        """`status` is MLflow's: FINISHED, FAILED or KILLED."""
+    def end(self, trial: Trial, status: str, folder: Path, told: Iterable[Round] = ()) -> None:
+        """`status` is MLflow's: FINISHED, FAILED or KILLED.
+
+        The rounds that were told, and not written yet, know what those in the folder do not: what
+        was taken by the clock.
+        """
         self._fetch(folder)
         with _alone_in(self._uri):
             if status == "FINISHED":
-                self._complete(trial, folder, provenance)
+                self._complete(trial, folder, provenance, told)
             elif (run := self._run(trial)) is not None:
+                self._log(run, told, trial.rounds)
                 self._terminate(run, status, folder)
 
     def mirror(self, trial: Trial, folder: Path) -> None:
@@ -264,7 +274,11 @@ class Store:
         return self._claim(trial, found) if is_free else None
 
     def _complete(
-        self, trial: Trial, folder: Path, producer: Callable[[], Mapping[str, str]]
+        self,
+        trial: Trial,
+        folder: Path,
+        producer: Callable[[], Mapping[str, str]],
+        told: Iterable[Round] = (),
     ) -> None:
         """Make the run of a finished trial whole, unless another has done so.
 
@@ -277,7 +291,7 @@ class Store:
                 return
             run = self._claim(trial, found)
         rounds = read_rounds(folder)
-        self._log(run, rounds, rounds[-1].number, _arithmetic(folder))
+        self._log(run, [*told, *rounds], rounds[-1].number, _arithmetic(folder))
         self._terminate(run, "FINISHED", folder)
 
     def _known(self, trial: Trial) -> _OpenRun | None:
@@ -297,7 +311,11 @@ class Store:
         if run.status != "RUNNING":
             self._client.mark_running(run.id)
         last = self._client.last_step(run.id, HIGH_WATER) if run.has_metrics else -1
-        self._runs[trial.key] = _OpenRun(run.id, last + 1)
+        params, tags = {}, {}
+        if not run.has_params:
+            params = flatten(trial.model_dump(mode="json"))
+            tags = {NOTE: description(run.tags["fedcome.command"], run.id, self._uri)}
+        self._runs[trial.key] = _OpenRun(run.id, last + 1, params, tags)
         return self._runs[trial.key]
 
     def _log(
@@ -307,6 +325,7 @@ class Store:
         last: int,
         tags: Mapping[str, str] | None = None,
     ) -> None:
+        """Write the rounds that it does not have, and all else that it lacks, in one request."""
         points, left, next_round = [], run.left, run.next_round
         for one in rounds:
             if one.number < next_round:
@@ -320,9 +339,11 @@ class Store:
                 for name, value in found.items()
             ]
             left, next_round = {}, one.number + 1
-        if points or tags:
-            self._client.log(run.id, points, tags=tags)
+        tags = {**run.tags, **(tags or {})}
+        if points or run.params or tags:
+            self._client.log(run.id, points, run.params, tags)
         run.left, run.next_round = left, next_round  # not before they are written
+        run.params, run.tags = {}, {}
 
     def _terminate(self, run: _OpenRun, status: str, folder: Path) -> None:
         paths = [folder / name for name in ARTIFACTS]
@@ -348,8 +369,6 @@ class Store:
             "mlflow.source.git.commit": producer["commit"],
         }
         run = self._client.create_run(self.experiment_id, title(trial), tags)
-        note = description(tags["fedcome.command"], run.id, self._uri)
-        self._client.log(run.id, params=flatten(trial.model_dump(mode="json")), tags={NOTE: note})
         if self._uri.startswith(SQLITE):
             return run  # files have a lock: nobody made another meanwhile
         eldest = self._find_run(trial) or run

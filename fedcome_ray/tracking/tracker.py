@@ -126,6 +126,7 @@ class Tracker:
         self._moved = threading.Condition()
         self._due: deque[Callable[[Store], None]] = deque()
         self._unwritten: dict[Trial, list[Round]] = {}
+        self._ended: set[str] = set()  # trial keys; what is told of them may wait to be written
         self._next_flush = time.monotonic() + FLUSH_SECONDS
         self._work: queue.Queue[Callable[[], None] | None] = queue.Queue()  # None is the end
         self._thread = threading.Thread(target=self._main, name="tracking", daemon=True)
@@ -157,7 +158,11 @@ class Tracker:
                 return None
 
     def trial_started(self, trial: Trial) -> None:
-        self._enqueue_write(lambda store: store.begin(trial))
+        def begin(store: Store) -> None:
+            if trial.key not in self._ended:  # else its end does all that there is to do
+                store.begin(trial)
+
+        self._enqueue_write(begin)
 
     def trial_advanced(self, trial: Trial, rounds: Iterable[Round]) -> None:
         self._work.put(partial(self._keep, trial, list(rounds)))
@@ -166,9 +171,10 @@ class Tracker:
         """`status` is MLflow's: FINISHED, FAILED or KILLED."""
 
         def end(store: Store) -> None:
-            self._flush(store)  # also what only the news had: the memory of the process
-            store.end(trial, status, folder)
+            store.end(trial, status, folder, self._unwritten.get(trial, ()))
+            self._unwritten.pop(trial, None)  # not before they are written: a failure is repeated
 
+        self._ended.add(trial.key)
         self._enqueue_write(end)
 
     def mirror(self, trial: Trial, folder: Path) -> None:
@@ -252,7 +258,8 @@ class Tracker:
         self._unwritten.setdefault(trial, []).extend(rounds)
 
     def _flush(self, store: Store) -> None:
-        for trial in list(self._unwritten):
+        """The rounds of trials under way: those of others are written when they are ended."""
+        for trial in [trial for trial in self._unwritten if trial.key not in self._ended]:
             store.log_rounds(trial, self._unwritten[trial])
             del self._unwritten[trial]  # not before they are written: a failure is repeated
 

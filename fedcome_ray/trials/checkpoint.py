@@ -47,8 +47,13 @@ def rebuild(template: Any, arrays: Arrays, name: str) -> Any:
 
 def write(path: Path, arrays: Arrays, notes: Mapping[str, str]) -> None:
     """Replace the file as a whole: a crash leaves the old one or the new one."""
+    replace(path, saving(arrays, notes))
+
+
+def saving(arrays: Arrays, notes: Mapping[str, str]) -> Callable[[Path], object]:
+    """What writes a file with these arrays and notes."""
     noted = {**notes, CHECKSUM: _checksum(arrays, notes)}
-    replace(path, lambda temporary: save_file(arrays, temporary, metadata=noted))
+    return lambda path: save_file(arrays, path, metadata=noted)
 
 
 def read(path: Path) -> tuple[Arrays, dict[str, str]]:
@@ -88,18 +93,38 @@ def read_number(path: Path, name: str) -> int:
     return int(number)
 
 
-def replace(path: Path, save: Callable[[Path], object]) -> None:
+def replace(path: Path, save: Callable[[Path], object], *, is_kept: bool = True) -> None:
     """Let `save` write a temporary file beside `path`, then put it in its place."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    replace_all({path: save}, is_kept=is_kept)
+
+
+def replace_all(saves: Mapping[Path, Callable[[Path], object]], *, is_kept: bool = True) -> None:
+    """Replace several files, each as a whole.
+
+    The disk is asked to keep them when all are written: it then does so at once. What need not
+    outlast a power cut yet is left to `keep`.
+    """
+    temporaries = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in saves}
     try:
-        with writing(path):
-            save(temporary)
-            with temporary.open("rb") as file:
-                os.fsync(file.fileno())
-            temporary.replace(path)
+        for path, save in saves.items():
+            with writing(path):
+                save(temporaries[path])
+        for path, temporary in temporaries.items() if is_kept else ():
+            with writing(path):
+                keep(temporary)
+        for path, temporary in temporaries.items():
+            with writing(path):
+                temporary.replace(path)
     finally:
-        with suppress(OSError):  # what is wrong with the folder has been said
-            temporary.unlink(missing_ok=True)
+        for temporary in temporaries.values():
+            with suppress(OSError):  # what is wrong with the folder has been said
+                temporary.unlink(missing_ok=True)
+
+
+def keep(path: Path) -> None:
+    """Ask the disk to: until it is asked, a power cut takes what was written of late."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 @contextmanager

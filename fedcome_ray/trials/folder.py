@@ -15,7 +15,6 @@ result.json              written last: its presence says that the trial is finis
 
 import fcntl
 import json
-import os
 import time
 import traceback
 import zlib
@@ -31,7 +30,7 @@ from fedcome_ray.federation.round import Round
 from fedcome_ray.numerics.libraries import Arithmetic
 from fedcome_ray.storage.lease import Lease
 from fedcome_ray.storage.working_copy import WorkingCopy
-from fedcome_ray.trials.checkpoint import replace, writing
+from fedcome_ray.trials.checkpoint import keep, replace, writing
 from fedcome_ray.trials.provenance import refuse_plain
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -42,6 +41,7 @@ RESULT = "result.json"
 ROUNDS = "rounds.jsonl"
 TRIALS = "trials"  # the folder of trials' folders in an output
 SETTINGS = "trial.json"
+COMMANDS = "commands.txt"
 CLIENTS, POPULATION, SIMILARITY = "clients.parquet", "population.parquet", "similarity.parquet"
 CHECKED = (SETTINGS, ROUNDS, MODEL, CLIENTS, POPULATION, SIMILARITY)
 CHECKSUM = "checksum"  # in the result, of the rest of it
@@ -133,8 +133,21 @@ def write_rounds(folder: Path, rounds: Iterable[Round]) -> None:
 def append_rounds(folder: Path, rounds: Iterable[Round]) -> None:
     with writing(folder / ROUNDS), (folder / ROUNDS).open("a") as file:
         file.writelines(map(_line, rounds))
-        file.flush()
-        os.fsync(file.fileno())  # else a power cut could leave a checkpoint without its history
+
+
+def has_checkpoint(folder: Path) -> bool:
+    return (folder / CHECKPOINT).exists()
+
+
+def keep_beginnings(folder: Path) -> None:
+    """Before a checkpoint or a result: neither may outlast a power cut without what it belongs to.
+
+    Until then a trial begins anew, and asking the disk takes as long as a small round.
+    """
+    for path in (folder / name for name in (SETTINGS, COMMANDS, ROUNDS)):
+        if path.exists():
+            with writing(path):
+                keep(path)
 
 
 def read_rounds(folder: Path, first: int | None = None) -> list[Round]:

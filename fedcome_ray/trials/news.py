@@ -16,3 +16,8 @@ class News:
     failure: str | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     """Spent outside of rounds since the last news, by what was done."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more will be told of the trial by this launch."""
+        return self.is_finished or self.is_paused or self.failure is not None

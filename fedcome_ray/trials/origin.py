@@ -13,8 +13,8 @@ from pathlib import Path
 from fedcome_ray.errors import without_passwords
 from fedcome_ray.experiments.trial import Trial, code_of
 from fedcome_ray.trials.checkpoint import replace
+from fedcome_ray.trials.folder import COMMANDS, has_checkpoint
 
-COMMANDS = "commands.txt"
 PLUGINS = "plugins"  # with a folder for each, named as its file
 MAX_LENGTH = 4000  # MLflow's tags hold twice as much
 
@@ -38,7 +38,8 @@ def keep_origin(trial: Trial, folder: Path, command: str) -> None:
     known = read_commands(folder)
     if command not in known:
         text = "".join(f"{line}\n" for line in (*known, command))
-        replace(folder / COMMANDS, lambda path: path.write_text(text, encoding="utf-8"))
+        save = partial(_write, text.encode())
+        replace(folder / COMMANDS, save, is_kept=has_checkpoint(folder))  # else with the first
 
 
 def kept_plugins(folder: Path) -> list[Path]:

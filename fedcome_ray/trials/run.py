@@ -46,7 +46,9 @@ from fedcome_ray.trials.folder import (
     TrialResult,
     append_rounds,
     checksums,
+    has_checkpoint,
     history_checksum,
+    keep_beginnings,
     read_rounds,
     write_result,
     write_rounds,
@@ -56,6 +58,7 @@ from fedcome_ray.trials.tables import (
     ClientHistory,
     client_table,
     population_table,
+    saving,
     similarity_table,
 )
 
@@ -101,7 +104,11 @@ class TrialRun:
         self._computed_with_before: list[Arithmetic] = []
         folder.mkdir(parents=True, exist_ok=True)
         settings = trial.model_dump_json(indent=2)
-        checkpoint.replace(folder / SETTINGS, lambda path: path.write_text(settings))
+        checkpoint.replace(
+            folder / SETTINGS,
+            lambda path: path.write_text(settings),
+            is_kept=has_checkpoint(folder),  # else with the first
+        )
         self._restore()
         self.num_restored = self.rounds_done
 
@@ -161,13 +168,16 @@ class TrialRun:
 
     def _write_checkpoint(self) -> None:
         self._write_rounds()  # first: a checkpoint never is ahead of the history
+        keep_beginnings(self.folder)
         states = self.shards.export_states()
         arrays = checkpoint.flatten(self.server.state, "server")
         arrays |= checkpoint.flatten(self._client_history(), "history")
         arrays |= {f"{CLIENTS_PREFIX}{name}": array for name, array in states.items()}
+        with checkpoint.writing(self.folder / ROUNDS):  # of which the checksum is read back
+            history = history_checksum(self.folder)
         notes = {
             "computed_with": json.dumps(self._computed_with()),
-            "history": history_checksum(self.folder),
+            "history": history,
             ROUNDS_DONE: str(self.rounds_done),
         }
         checkpoint.write(self.folder / CHECKPOINT, arrays, notes)
@@ -176,9 +186,10 @@ class TrialRun:
         """Write the results; the checkpoint has served."""
         params = self.server.params.numpy(force=True)
         settings = {"trial": self.trial.model_dump_json()}
-        checkpoint.write(self.folder / MODEL, {"params": params}, settings)
-        for name, table in self._tables().items():
-            checkpoint.replace(self.folder / name, table.to_parquet)
+        files = {MODEL: checkpoint.saving({"params": params}, settings)}
+        files |= {name: saving(table) for name, table in self._tables().items()}
+        checkpoint.replace_all({self.folder / name: save for name, save in files.items()})
+        keep_beginnings(self.folder)
         result = TrialResult(
             key=self.trial.key,
             name=self.trial.name,

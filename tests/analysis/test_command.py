@@ -146,6 +146,7 @@ def test_a_store_without_trials_is_explained(
 ) -> None:
     monkeypatch.setattr("analysis.results.stored_grids", lambda client: {})
     monkeypatch.setattr("analysis.results.connect", lambda uri: None)
+    (tmp_path / "mlflow.db").touch()
     assert main(["--grid", "all", "--output", str(tmp_path)]) == 2
     assert "holds no trial" in capsys.readouterr().err
 

@@ -47,6 +47,8 @@ def test_a_disk_may_fill_up_or_refuse_to_be_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chaos, "METHODS", ["scaffold"])
+    # Long enough for the store to be there before the last round.
+    monkeypatch.setitem(chaos.BASE, "local", {"epochs": 100, "batch_size": 4})
     expected = chaos.undisturbed(tmp_path)
     output = tmp_path / "out"
     output.mkdir()

@@ -172,7 +172,8 @@ def test_a_second_store_gets_what_was_finished_before(first: Any, folder: Path) 
 
 @pytest.fixture(scope="module")
 def long_grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    base = {**GRID["base"], "rounds": LONG, "eval_every": 4}
+    local = {"epochs": 20, "batch_size": 4}
+    base = {**GRID["base"], "rounds": LONG, "eval_every": 4, "local": local}
     axes = {"method": [{"name": "scaffold"}], "seed": [0]}
     return write_grid(tmp_path_factory.mktemp("long"), base=base, axes=axes)
 

@@ -20,7 +20,7 @@ from tests.unit.tracking.stores import TAGS
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 ROUNDS = 80
-SETTINGS = ["data.num_clients=10", "local.epochs=20", f"rounds={ROUNDS}"]  # long enough to disturb
+SETTINGS = ["data.num_clients=10", "local.epochs=80", f"rounds={ROUNDS}"]  # long enough to disturb
 MIRRORED = ("FINISHED", list(range(ROUNDS + 1)))
 
 

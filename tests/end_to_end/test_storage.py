@@ -8,13 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 
-from fedcome_ray import Trial, results
+from fedcome_ray import Trial, report, results, run_grid, ui
 from fedcome_ray import run as run_trial
 from fedcome_ray.storage.remote import Remote
 from tests.end_to_end.commands import environment, run
@@ -121,9 +123,12 @@ def test_a_grid_equals_the_local_one_and_is_known_elsewhere(
     report = run("fedcome_ray.report", *only, "--output", address)
     assert report.returncode == 0, report.stderr
     assert "analysis/sweep.md" in Remote(address).marks("analysis")
-    repeat = f"{address}/trials/{told['trials'][0]['folder'].rpartition('/')[2]}"
-    shown = run("fedcome_ray.run", "--from", repeat, "--output", str(tmp_path / "again"), "--show")
-    assert "scaffold" in shown.stdout, shown.stderr
+    assert f"kept in {address}/analysis" in report.stdout
+    (first,) = (one["folder"] for one in told["trials"] if one["key"] == key)
+    kept = f"{address}/trials/{first.rpartition('/')[2]}"
+    repeated = run("fedcome_ray.run", "--from", kept, "--output", f"{address}-again")
+    assert repeated.returncode == 0, repeated.stderr
+    assert torch.equal(params_in(f"{address}-again"), expected)
 
     everything = [done.stdout, done.stderr, again.stdout, again.stderr, report.stdout]
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -173,6 +178,62 @@ def test_a_trial_goes_on_after_a_server_that_stayed_away(
     assert "sign of life" not in said  # it is the copy of the one that failed
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "third"))
     assert torch.equal(params_in(address), expected)
+
+
+def test_a_search_halves_candidates_that_are_kept_in_a_storage(s3: Server, tmp_path: Path) -> None:
+    address, best = f"s3://bucket/{tmp_path.name}", tmp_path / "best.yaml"
+    space = {"fedavg": {"local.lr": {"low": 0.001, "high": 0.1, "log": True}}}
+    grid = {"description": "Rates.", "base": {**SETTINGS, "method": {"name": "fedavg"}}}
+    (tmp_path / "rates.yaml").write_text(
+        yaml.safe_dump({**grid, "axes": {"seed": [0]}, "space": space})
+    )
+    command = ["--grid", str(tmp_path / "rates.yaml"), "--search", "asha", "--samples", "4"]
+    command += ["--best", str(best), "--output", address]
+    done = run("fedcome_ray.tune", *command, XDG_CACHE_HOME=str(tmp_path / "here"))
+    assert done.returncode == 0, done.stderr
+    remote = Remote(address)
+    histories = [name for name in remote.marks("trials") if name.endswith("rounds.jsonl")]
+    rounds = [(remote.read(name) or b"").count(b"\n") - 1 for name in histories]
+    assert sorted(rounds) == [1, 1, 3, 8]  # a ninth and a third of them, each for the best third
+    (rule,) = yaml.safe_load(best.read_text())
+    (winner,) = rule["evidence"]["trials"]
+    assert f"trials/fedavg-digits-p0.5-random-s0-{winner}/result.json" in remote.marks("trials")
+
+
+def test_everything_is_reproduced_and_known_in_python(
+    s3: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"s3://bucket/{tmp_path.name}"
+    only = {"rounds": 1, "participation": 1.0}
+    words = [word for name, value in only.items() for word in ("--set", f"{name}={value}")]
+    command = ["--only", "client_loss", *words, "--output", address]
+    done = run("fedcome_ray.reproduce", *command, XDG_CACHE_HOME=str(tmp_path / "here"))
+    assert done.returncode == 0, done.stderr
+    assert "analysis/report.html" in Remote(address).marks("analysis")
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "there"))
+    requests = len(s3.requests())
+    found = run_grid("client_loss", set=only, output=address)  # nothing is left to run
+    assert found.failures == {}
+    assert list(found) == list(results(address)) != []
+    assert all(len(found[key].rounds) == 2 and len(found[key].params) for key in found)
+    sent = [one for one in s3.requests()[requests:] if one.startswith("PUT")]
+    assert not any("/trials/" in one for one in sent)
+
+
+@pytest.mark.parametrize("command", [ui.main, report.main])
+def test_a_machine_without_the_store_of_mlflow_says_how_to_get_it(
+    command: Callable[[list[str]], int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    grid = [] if command is ui.main else ["--grid", "all"]
+    assert command([*grid, "--output", "s3://bucket/prefix"]) == 2
+    error = capsys.readouterr().err
+    assert "this machine has no store of MLflow for `s3://bucket/prefix`" in error
+    assert "Give the command that made them here" in error
 
 
 def test_what_cannot_be_used_is_refused_in_a_line(s3: Server, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What is heard of trials reaches the display, the tracker and the outcome, once."""
 
 import io
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -54,14 +55,13 @@ def listener(tmp_path: Path, notes: Notes) -> Listener:
     progress = Progress(console, trials, {trial.key: 5 for trial in trials})
     for trial in trials:
         request.folder(trial).mkdir(parents=True)
-    return Listener(request, trials, notes, progress)
+    return Listener(request, trials, notes, progress, slots=2)
 
 
 def test_a_trial_that_finishes_is_followed_to_its_end(listener: Listener, notes: Notes) -> None:
     listener.started(TRIAL)
     listener.heard(TRIAL, News(some_rounds(0, 1)))
     listener.heard(TRIAL, News(some_rounds(2, 3), is_finished=True))
-    listener.completed(TRIAL)
     assert listener.outcome.finished == {TRIAL.key}
     assert listener.outcome.phases == {metrics.SECONDS_ROUND: 2.0}
     assert notes.told == [
@@ -80,6 +80,18 @@ def test_a_restart_tells_its_history_again_and_is_counted_once(listener: Listene
     assert listener.outcome.phases == {metrics.SECONDS_ROUND: 2.0}
 
 
+def test_a_trial_that_is_heard_of_has_started(listener: Listener, notes: Notes) -> None:
+    listener.heard(OTHER, News(some_rounds(0, 1)))
+    assert notes.told == [("started", OTHER.key), ("advanced", OTHER.key, "0", "1")]
+
+
+def test_the_end_of_a_trial_is_heard_once(listener: Listener, notes: Notes) -> None:
+    for _ in range(2):  # its process died with another of its trials, and the next found it done
+        listener.heard(TRIAL, News(some_rounds(0, 1, 2, 3, 4), is_finished=True))
+    assert [told for told in notes.told if told[0] == "FINISHED"] == [("FINISHED", TRIAL.key)]
+    assert listener.outcome.phases == {metrics.SECONDS_ROUND: 2.5}
+
+
 def test_rounds_of_an_earlier_launch_are_not_counted(listener: Listener) -> None:
     listener.started(TRIAL)
     listener.heard(TRIAL, News(some_rounds(0, 1, 2, 3), num_restored=2))
@@ -93,14 +105,30 @@ def test_a_failure_is_kept_with_its_cause(listener: Listener, notes: Notes) -> N
     assert notes.told[-1] == ("FAILED", TRIAL.key)
 
 
-def test_a_trial_that_tune_ends_before_its_time_was_stopped(
+def test_a_trial_that_pauses_where_the_launch_ends_was_stopped(
     listener: Listener, notes: Notes
 ) -> None:
     listener.started(TRIAL)
-    listener.heard(TRIAL, News(some_rounds(0)))
-    listener.completed(TRIAL)
+    listener.heard(TRIAL, News(some_rounds(0), is_paused=True))
     assert listener.outcome.stopped == {TRIAL.key}
     assert notes.told[-1] == ("KILLED", TRIAL.key)
+
+
+def test_the_time_of_slots_is_counted_as_nodes_come_and_go(
+    listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = time.monotonic()
+
+    def after(seconds: float) -> Listener:
+        monkeypatch.setattr(time, "monotonic", lambda: begun + seconds)
+        return listener
+
+    after(0).has_slots(2)
+    before = listener.outcome.slot_seconds
+    after(10).has_slots(6)
+    after(15).has_slots(1)
+    after(18).close()
+    assert listener.outcome.slot_seconds - before == pytest.approx(10 * 2 + 5 * 6 + 3 * 1)
 
 
 def test_what_is_left_at_the_end_was_interrupted(listener: Listener, notes: Notes) -> None:

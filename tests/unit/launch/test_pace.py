@@ -50,6 +50,15 @@ def test_another_seed_takes_as_long_and_another_method_about() -> None:
     assert known.left({method: 10}) == Left(40.0, is_all=True)
 
 
+def test_slots_that_come_share_what_is_left() -> None:
+    own, other = trial(), trial(seed=1)
+    known = pace(own, other)
+    known.heard(own, rounds(*range(6)))
+    assert known.left({own: 10, other: 10}) == Left(40.0, is_all=True)
+    known.slots = 2
+    assert known.left({own: 10, other: 10}) == Left(20.0, is_all=True)
+
+
 def test_the_time_of_a_round_grows_with_its_cohort() -> None:
     small, large = trial(cohort_size=5), trial(cohort_size=10)
     known = Pace({small.key: 5, large.key: 10}, slots=1)
@@ -84,8 +93,9 @@ def test_trials_at_the_same_time_share_the_time_but_none_is_faster_than_alone() 
 def test_trials_that_have_not_begun_have_to_start_too() -> None:
     done, begun, waiting = (trial(seed=seed) for seed in range(3))
     known = pace(done, begun, waiting)
-    known.heard(done, rounds(*range(1, 11)))
-    known.ended(done, seconds=23.0)  # three of them outside of its rounds
+    known.heard(done, rounds(*range(1, 6)), beside=1.0)
+    known.heard(done, rounds(*range(6, 11)), beside=2.0)
+    known.ended(done)
     known.heard(begun, rounds(1))
     assert known.left({begun: 9}) == Left(18.0, is_all=True)
     assert known.left({waiting: 10}) == Left(23.0, is_all=True)

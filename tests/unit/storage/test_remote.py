@@ -81,13 +81,19 @@ def test_an_address_that_cannot_be_used_is_refused_in_a_line(
         Remote("s3://bucket/x").check()
 
 
-def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("address", "library", "extra"),
+    [("s3://bucket/prefix", "s3fs", "s3"), ("gs://bucket/prefix", "gcsfs", "gcs")],
+)
+def test_a_missing_library_is_named(
+    address: str, library: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from fsspec.registry import _registry
 
-    monkeypatch.delitem(_registry, "s3", raising=False)  # as in a new process
-    monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(UserError, match=r"pip install 'fedcome-ray\[s3\]'"):
-        Remote("s3://bucket/x").check()
+    monkeypatch.delitem(_registry, address.partition(":")[0], raising=False)  # in a new process
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(UserError, match=rf"pip install 'fedcome-ray\[{extra}\]"):
+        Remote(address).check()
 
 
 def test_a_server_that_is_away_is_waited_for(

@@ -12,7 +12,8 @@ import pytest
 
 from fedcome_ray.errors import FedcomeError
 from fedcome_ray.tracking.apart import client_apart
-from fedcome_ray.tracking.client import Client, Point
+from fedcome_ray.tracking.client import Client
+from fedcome_ray.tracking.sqlite_metrics import Point
 from tests.unit.tracking.stores import uri_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

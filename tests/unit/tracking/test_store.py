@@ -5,12 +5,13 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedcome_ray.errors import UserError
 from fedcome_ray.federation.round import Round
-from fedcome_ray.tracking.client import root_cause
+from fedcome_ray.tracking.client import Client, root_cause
 from fedcome_ray.tracking.store import Store, fetch_trial, open_store, try_open
 from tests.finished import finish
 from tests.unit.tracking.stores import TAGS, TRIAL, client_of, runs, some_rounds, steps, uri_of
@@ -84,6 +85,47 @@ def test_a_run_that_is_no_trial_or_not_there_cannot_be_fetched(
     with pytest.raises(UserError, match="--from: there is no store"):
         fetch_trial(uri_of(tmp_path / "none.db"), "0" * 32, tmp_path)
     assert not (tmp_path / "none.db").exists()
+
+
+class CountingClient(Client):
+    """Notes what it is asked."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self.asked: list[str] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in {"run", "eldest_run", "create_run", "log", "log_files", "end_run"}:
+            self.asked.append(name)
+        return super().__getattribute__(name)
+
+
+def test_a_trial_that_has_ended_is_written_in_few_requests(
+    database: Path, folder: Path, tmp_path: Path
+) -> None:
+    client = CountingClient(uri_of(database))
+    store = open_store(uri_of(database), "small", tmp_path, TAGS, lambda _: client)
+    (told,) = some_rounds(1)
+    told = dataclasses.replace(told, metrics={"system/load": 3.0})
+    store.end(TRIAL, "FINISHED", folder, [*some_rounds(0), told])
+    assert client.asked == ["eldest_run", "create_run", "log", "log_files", "end_run"]
+    (run,) = runs(database)
+    assert (run.data.params["method.mu"], run.data.metrics["system/load"]) == ("0.5", 3.0)
+    assert "    python -m this\n" in run.data.tags["mlflow.note.content"]
+    assert steps(database) == [0, 1, 2, 3]
+
+
+def test_a_run_that_was_made_and_not_described_is_described_later(
+    reopen: Reopen, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "log", lambda *_, **__: 1 / 0)  # as if it were killed here
+        with pytest.raises(ZeroDivisionError):
+            reopen().begin(TRIAL)
+    reopen().begin(TRIAL)
+    (run,) = runs(database)
+    assert run.data.params["method.mu"] == "0.5"
+    assert "mlflow.note.content" in run.data.tags
 
 
 def test_a_metric_has_a_point_for_each_round_that_has_it(reopen: Reopen, database: Path) -> None:

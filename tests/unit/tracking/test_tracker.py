@@ -119,6 +119,19 @@ def test_a_started_trial_shows_before_its_first_round(start: Start, database: Pa
     assert runs(database)[0].info.status == "RUNNING"
 
 
+def test_what_failed_is_written_whole_although_it_ended_before_it_began_to_be(
+    start: Start, database: Path, folder: Path
+) -> None:
+    tracker = start()
+    tracker.trial_started(TRIAL)
+    tracker.trial_advanced(TRIAL, some_rounds(0, 1, 2))
+    tracker.trial_ended(TRIAL, "FAILED", folder)
+    tracker.close()
+    (run,) = runs(database)
+    assert (run.info.status, run.data.params["method.mu"]) == ("FAILED", "0.5")
+    assert steps(database) == [0, 1, 2]
+
+
 def test_closing_writes_what_is_left(start: Start, database: Path) -> None:
     tracker = start()
     tracker.trial_advanced(TRIAL, some_rounds(0, 1))

@@ -1,5 +1,7 @@
 """Checkpoints: what is read is what was written, and a crash leaves the old file."""
 
+import os
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,3 +112,17 @@ def test_a_cut_file_is_not_read_as_something_else(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(SafetensorError):
         checkpoint.read(path)[0]
+
+
+def test_files_that_are_replaced_together_are_all_kept_by_the_disk_before_any_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there_when_synced: list[set[str]] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda _: there_when_synced.append({path.name for path in tmp_path.iterdir()})
+    )
+    names = ("a", "b")
+    checkpoint.replace_all({tmp_path / name: partial(Path.write_text, data=name) for name in names})
+    temporary = {f".{name}.{os.getpid()}" for name in names}
+    assert there_when_synced == [temporary, temporary]
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"a": "a", "b": "b"}
