@@ -29,7 +29,8 @@ export PATH="$VENV/bin:$PATH"
 RAY_AUTH_TOKEN=$(python -c 'import secrets; print(secrets.token_hex(32))') # of this job alone
 export RAY_AUTH_TOKEN RAY_AUTH_MODE=token
 
-head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+nodes=$(scontrol show hostnames "$SLURM_JOB_NODELIST") # a line each
+head=${nodes%%$'\n'*}
 ip=$(srun --nodes=1 --ntasks=1 --nodelist="$head" hostname --ip-address | awk '{print $1}')
 address="$ip:$PORT"
 # Ray would count all that a node has, and not what the job was given of it.
