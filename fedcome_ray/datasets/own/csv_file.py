@@ -1,5 +1,6 @@
 """Tables as text: a row of column names, then rows of values."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from fedcome_ray.errors import DataError
 
 SEPARATORS = (",", ";", "\t")
 BEGINNING = 2**16
+WRONG_ROW = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
+"""As PyArrow says it; its handler of such rows fails for bytes that are no text."""
 
 
 def read(path: Path) -> Table:
@@ -34,30 +37,20 @@ def _parse(path: Path, file: Any, beginning: bytes) -> Any:
     if not header:
         raise DataError(f"{path} is empty, or begins with an empty row; expected column names")
     separator = next((one for one in SEPARATORS if one in header), SEPARATORS[0])
-    wrong: list[Any] = []
-
-    def note(row: Any) -> str:
-        wrong.append(row)
-        return "error"
-
     try:
         return csv.read_csv(
             file,
             read_options=csv.ReadOptions(use_threads=False),  # with threads, rows have no numbers
-            parse_options=csv.ParseOptions(
-                delimiter=separator, newlines_in_values=True, invalid_row_handler=note
-            ),
+            parse_options=csv.ParseOptions(delimiter=separator, newlines_in_values=True),
         )
-    except UnicodeDecodeError:
-        raise not_utf8(path, "a row of the wrong length") from None
     except pa.ArrowException as error:
-        if wrong:
-            row = wrong[0]
-            raise DataError(
-                f"{path}: row {row.number} has {row.actual_columns} values and the header "
-                f"{row.expected_columns}: {shown(row.text)}"
-            ) from None
-        raise DataError(f"{path} is not a table: {shown(str(error), 200)}") from None
+        wrong = WRONG_ROW.search(str(error))
+        if wrong is None:
+            raise DataError(f"{path} is not a table: {shown(str(error), 200)}") from None
+        number, expected, found, text = wrong.groups()
+        raise DataError(
+            f"{path}: row {number} has {found} values and the header {expected}: {shown(text)}"
+        ) from None
 
 
 def _checked(path: Path, data: Any) -> Table:

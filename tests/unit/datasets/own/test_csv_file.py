@@ -83,6 +83,7 @@ def test_the_mark_of_a_byte_order_is_no_part_of_a_name(tmp_path) -> None:
         (b"a,b\n1,2\n3,4,5\n", "row 3 has 3 values and the header 2: `3,4,5`"),
         (b"a,a\n1,2\n", "two columns are called `a`"),
         (b"5.1,3.5\n4.9,3.0\n", "the first row must name the columns, got `5.1, 3.5`"),
+        (b"a,b\n1,2\n\xff\n", "row 3 has 1 values and the header 2"),
         (b"a,b\n1,\xff\n", "column `b` is not UTF-8 text; save the file as UTF-8"),
         (b"\xff\xfea,b\n1,2\n", "the header is not UTF-8 text"),
         ("a,b\n1,2\n".encode("utf-16"), "is not a text file"),
