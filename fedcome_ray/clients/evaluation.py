@@ -1,6 +1,6 @@
 """Evaluation of the server's params on every client's test examples, in one pooled pass."""
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import numpy as np
 import torch
@@ -78,13 +78,17 @@ def score(
     model: Model, params: Tensor, examples: ClientExamples, rows: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Loss and correctness of each of these examples."""
+    if is_compiled(model, examples):
+        return model.score(params, examples.inputs, examples.y, rows)
     with torch.inference_mode():
-        if isinstance(model, Compiled) and examples.inputs.fit_compiled_code:
-            y, logits = examples.y[rows], model.logits_of(params, examples.inputs, rows)
-        else:
-            x, y = examples.at(rows)
-            logits = model.logits(params, x).to(params.dtype)  # autocast may have lowered them
+        x, y = examples.at(rows)
+        logits = model.logits(params, x).to(params.dtype)  # autocast may have lowered them
         return functional.cross_entropy(logits, y, reduction="none"), logits.argmax(-1) == y
+
+
+def is_compiled(model: Model, examples: ClientExamples) -> TypeGuard[Compiled]:
+    """Whether compiled code scores them: the bits do not depend on how many are scored at once."""
+    return isinstance(model, Compiled) and examples.inputs.fit_compiled_code
 
 
 def evaluation(scores: Scores, offsets: Indices) -> Evaluation:

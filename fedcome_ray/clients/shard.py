@@ -16,7 +16,7 @@ from fedcome_ray import methods, models
 from fedcome_ray.clients import availability, memory
 from fedcome_ray.clients.batches import ClientExamples, blocks, rounded_down
 from fedcome_ray.clients.captured import StaticSteps
-from fedcome_ray.clients.evaluation import CHUNK, Scores, score
+from fedcome_ray.clients.evaluation import CHUNK, Scores, is_compiled, score
 from fedcome_ray.clients.states import ClientStates
 from fedcome_ray.clients.training import Trainer
 from fedcome_ray.datasets.population import Indices, Population, Side, Split, form_of
@@ -160,15 +160,15 @@ class Shard:
             return self._here(self._drawn[side].of(clients), slice(None))
         return self._kept(side)
 
-    def _chunk(self, side: Side, start: int) -> tuple[ClientExamples, Tensor]:
-        """The examples from this place on: which they are, of which."""
+    def _between(self, side: Side, start: int, end: int) -> tuple[ClientExamples, Tensor]:
+        """The examples with these places: which they are, of which."""
         if side in self._drawn:
-            split, first = self._drawn[side].at(start, start + CHUNK)
+            split, first = self._drawn[side].at(start, end)
             examples = self._here(split, slice(None))
         else:
             examples = self._kept(side)
             first = examples.first
-        return examples, examples.order[start - first : start - first + CHUNK]
+        return examples, examples.order[start - first : end - first]
 
     def _here(self, split: Split, part: slice) -> ClientExamples:
         """Examples as the model takes them, where it computes."""
@@ -265,20 +265,28 @@ class Shard:
         return losses.squeeze(-1).double().numpy(force=True)
 
     def evaluate(self, params: Tensor, parts: Sequence[int], side: Side = "test") -> Scores:
-        """Score these chunks of the pooled test, or training, examples.
+        """Score these chunks of the pooled test, or training, examples, which stand side by side.
 
         Where clients have params of their own, `parts` are clients, each scored with its own.
         """
         params = params.to(self.device)
 
-        def score_part(part: int) -> tuple[Tensor, Tensor]:
-            if self.method.start is not None:
-                own = self._starts(params, np.array([part]))[0]
-                return self._score_own(self._examples(side, np.array([part])), part, own)
-            return score(self.model, params, *self._chunk(side, part * CHUNK))
+        def score_own(client: int) -> tuple[Tensor, Tensor]:
+            own = self._starts(params, np.array([client]))[0]
+            return self._score_own(self._examples(side, np.array([client])), client, own)
+
+        def score_chunks(first: int, last: int) -> tuple[Tensor, Tensor]:
+            examples, rows = self._between(side, first * CHUNK, (last + 1) * CHUNK)
+            return score(self.model, params, examples, rows)
 
         with self._precision():
-            losses, hits = zip(*map(score_part, parts), strict=True)
+            if self.method.start is not None:
+                found = list(map(score_own, parts))
+            elif side not in self._drawn and is_compiled(self.model, self._kept(side)):
+                found = [score_chunks(parts[0], parts[-1])]
+            else:
+                found = [score_chunks(part, part) for part in parts]
+        losses, hits = zip(*found, strict=True)
         return Scores(torch.cat(losses).cpu().numpy(), torch.cat(hits).cpu().numpy())
 
     @property

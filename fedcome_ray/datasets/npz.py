@@ -33,6 +33,7 @@ from fedcome_ray.datasets.population import (
     Features,
     Indices,
     Population,
+    Scale,
     split_by_client,
 )
 from fedcome_ray.errors import DataError
@@ -42,6 +43,7 @@ EXAMPLES = ("x_train", "y_train", "x_test", "y_test")
 CLIENTS = ("client_train", "client_test")
 NAMES = ("feature_names", "class_names", "client_names")
 """What features, classes and clients are called, for people; they may be there."""
+PIXELS = Scale(np.array([1 / 255], np.float32), np.zeros(1, np.float32))
 
 
 class Npz(DatasetSettings, Dealt):
@@ -128,6 +130,7 @@ def checked(path: Path, arrays: dict[str, AnyArray]) -> Contents:
         Examples(
             _features(path, f"x_{side}", arrays[f"x_{side}"], dtype),
             arrays[f"y_{side}"].astype(np.int64),
+            PIXELS if _are_bytes(arrays[f"x_{side}"].dtype) else None,
         )
         for side in SIDES
     )
@@ -144,8 +147,10 @@ def describe(config: Npz) -> Description:
     dealt = config.num_clients or NUM_CLIENTS
     num_clients = dealt if clients is None else _number(clients[0])
     shape, dtype = found["x_train"]
-    dtype = feature_dtype(dtype, found["x_test"].dtype)
-    return Description(shape[1:], num_classes, *totals, num_clients, dtype)
+    features = feature_dtype(dtype, found["x_test"].dtype)
+    return Description(
+        shape[1:], num_classes, *totals, num_clients, features, are_bytes=_are_bytes(dtype)
+    )
 
 
 def check_available(config: Npz, _data_dir: Path | None) -> None:
@@ -181,17 +186,22 @@ def _check_sides_fit(path: Path, train: Header, test: Header) -> None:
             f"{path}: training and test examples must have one shape, "
             f"got {train.shape[1:]} and {test.shape[1:]}"
         )
-    if (train.dtype == np.uint8) != (test.dtype == np.uint8):
+    if _are_bytes(train.dtype) != _are_bytes(test.dtype):
         raise DataError(
             f"{path}: only bytes are scaled to [0, 1], so both x_train and x_test must be bytes or "
             f"neither, got {train.dtype} and {test.dtype}"
         )
 
 
+def _are_bytes(dtype: np.dtype[Any]) -> bool:
+    return dtype == np.uint8
+
+
 def feature_dtype(train: np.dtype[Any], test: np.dtype[Any]) -> np.dtype[Any]:
     """What features become: int64 if they are tokens, whole numbers other than bytes."""
     are_tokens = all(
-        one.kind in "iu" and one != np.uint8 and np.can_cast(one, np.int64) for one in (train, test)
+        one.kind in "iu" and not _are_bytes(one) and np.can_cast(one, np.int64)
+        for one in (train, test)
     )
     return np.dtype(np.int64) if are_tokens else FLOAT32
 
@@ -219,10 +229,10 @@ def _number(of: Indices) -> int:
 
 
 def _features(path: Path, name: str, x: AnyArray, dtype: np.dtype[Any]) -> Features:
+    if _are_bytes(x.dtype):
+        return x
     with np.errstate(over="ignore"):  # too large numbers become infinite, and an error below
         features = x.astype(dtype)
-    if x.dtype == np.uint8:
-        features /= 255
     if not np.isfinite(features).all():
         row = np.argwhere(~np.isfinite(features))[0][0]
         raise DataError(f"{path}: {name} must be finite float32 numbers, example {row} is not")

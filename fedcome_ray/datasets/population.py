@@ -40,6 +40,11 @@ class Examples(NamedTuple):
     y: Labels  # [examples]
     scale: Scale | None = None
 
+    @property
+    def features(self) -> Features:
+        """What models are given."""
+        return self.x if self.scale is None else self.scale.factor * self.x + self.scale.shift
+
 
 def digest(examples: Examples) -> str:
     """A checksum of all that models are given."""

@@ -49,20 +49,21 @@ _DESCEND = Function(
     ),
     _USES,
 )
-_CLASSIFY = Function(
+_SCORE = Function(
     _MODULE,
-    "classify",
+    "score",
     (
         *(INTEGERS, INTEGER, FLOATS),  # levels, memory
         *(FLOATS, INTEGERS, INTEGER),  # params, rows
         *(BYTES, FLOATS, INTEGER),  # inputs
-        *(FLOATS, FLOATS, FLOATS),  # their scale, logits
+        *(FLOATS, FLOATS, INTEGERS),  # their scale, labels
+        *(FLOATS, BYTES),  # losses, hits
     ),
     _USES,
 )
 LANES = 16  # units of a panel, as in tiles.py, which only the compiler imports
 NO_OFFSET = -1
-TOGETHER = 48  # examples whose scores are computed at once
+TOGETHER = 48  # examples that are scored at once
 
 
 class MLP(Hyperparameters):
@@ -166,19 +167,23 @@ class Dense:
             *(rule.keep, rule.scale, -rule.lr),
         )
 
-    def logits_of(self, params: Tensor, inputs: Inputs, rows: Tensor) -> Tensor:
+    def score(
+        self, params: Tensor, inputs: Inputs, y: Tensor, rows: Tensor
+    ) -> tuple[Tensor, Tensor]:
         assert params.dtype == torch.float32
         layout = layout_of(self.widths, TOGETHER, is_training=False)
-        memory, logits = torch.zeros(layout.num_floats), torch.empty(len(rows), self.widths[-1])
+        memory = torch.zeros(layout.num_floats)
+        losses, hits = torch.empty(len(rows)), torch.empty(len(rows), dtype=torch.bool)
         params, rows = params.contiguous(), rows.contiguous()
         x, (factor, shift) = inputs.x, _scale(inputs)
-        _CLASSIFY(
+        _SCORE(
             *(layout.levels.ctypes.data, len(self.widths) - 1, memory.data_ptr()),
             *(params.data_ptr(), rows.data_ptr(), len(rows)),
             *(x.data_ptr(), x.data_ptr(), inputs.scale is not None),
-            *(factor.data_ptr(), shift.data_ptr(), logits.data_ptr()),
+            *(factor.data_ptr(), shift.data_ptr(), y.data_ptr()),
+            *(losses.data_ptr(), hits.data_ptr()),
         )
-        return logits
+        return losses, hits
 
 
 def _scale(inputs: Inputs) -> tuple[Tensor, Tensor]:

@@ -29,7 +29,8 @@ from fedcome_ray.numerics.tiles import (
 # Columns of the table of levels, see `Layout`.
 UNITS, STRIDE, VALUES, ERRORS, WEIGHTS, TRANSPOSED, NUM_COLUMNS = range(7)
 LINE = 64  # bytes of a line of the cache
-TOGETHER = 48  # examples that are classified at once
+TOGETHER = 48  # examples that are scored at once
+PARTS = 8  # of the product between which inputs are asked for: all at once would have to wait
 
 
 def descend(
@@ -75,20 +76,26 @@ def descend(
         for step in range(num_steps[client]):
             size = min(batch_size, rest)
             _fetch(levels, memory, batch, size, pixels, reals, are_bytes, factor, shift)
-            following = starting(batch, size)
-            rest = rest - size if rest > size else sizes[client]
-            if step + 1 < num_steps[client]:
-                _announce(levels, following, min(batch_size, rest), pixels, reals, are_bytes)
             _forwards(levels, last_level, memory, size)
             _set_errors(levels, last_level, memory, batch, size, labels)
             _backwards(levels, last_level, memory, addend, size, keep, scale, offset_row >= 0)
-            batch = following
+            batch = starting(batch, size)
+            rest = rest - size if rest > size else sizes[client]
+            following = min(batch_size, rest) if step + 1 < num_steps[client] else 0
+            inputs = _level(levels, 0)[UNITS] + 1
+            for part in range(PARTS):  # the largest product, and meanwhile the next inputs come
+                first, last = following * part // PARTS, following * (part + 1) // PARTS
+                _announce(levels, starting(batch, first), last - first, pixels, reals, are_bytes)
+                first, last = inputs * part // PARTS, inputs * (part + 1) // PARTS
+                _add_gradient(
+                    levels, 1, memory, addend, first, last, size, keep, scale, offset_row >= 0
+                )
         for place in range(num_weights):
             weights[place] -= origin[place]
         _unpack(levels, last_level, starting(update, client * dim), weights)
 
 
-def classify(
+def score(
     levels: Integers,
     last_level: int,
     memory: Floats,
@@ -100,9 +107,14 @@ def classify(
     are_bytes: int,
     factor: Floats,
     shift: Floats,
-    logits: Floats,
+    labels: Integers,
+    losses: Floats,
+    hits: Bytes,
 ) -> None:
-    """Class scores of examples, a few at a time."""
+    """Cross-entropy of examples, and if the largest score, the first of them, is that of the label.
+
+    A few at a time.
+    """
     _pack(levels, last_level, memory, params, np.float32(1))
     level = _level(levels, last_level)
     _announce(levels, rows, min(TOGETHER, num_rows), pixels, reals, are_bytes)
@@ -114,9 +126,14 @@ def classify(
         _forwards(levels, last_level, memory, size)
         for example in range(size):
             scores = starting(memory, level[VALUES] + example * level[STRIDE])
-            own = starting(logits, (first + example) * level[UNITS])
+            label, best = labels[batch[example]], 0
+            for unit in range(1, level[UNITS]):
+                best = unit if scores[unit] > scores[best] else best
+            total = np.float32(0)
             for unit in range(level[UNITS]):
-                own[unit] = scores[unit]
+                total += _exponential(scores[unit] - scores[best])
+            losses[first + example] = _logarithm(total) - (scores[label] - scores[best])
+            hits[first + example] = best == label
 
 
 @njit(error_model="numpy")
@@ -277,6 +294,34 @@ def _exponential(number: Number) -> Number:
 
 
 @njit(error_model="numpy")
+def _logarithm(number: Number) -> Number:
+    """Of a number that is at least 1, to about a unit in the last place, by Cephes's polynomial.
+
+    k ln(2) + ln(1 + r), with 1 + r between the roots of a half and of two.
+    """
+    bits = as_bits(number)
+    power = np.int32((bits >> np.int32(23)) - np.int32(127))
+    share = from_bits(np.int32((bits & np.int32(0x7FFFFF)) | np.int32(0x3F800000)))  # from 1 to 2
+    if share > np.float32(1.41421356):
+        share *= np.float32(0.5)
+        power += np.int32(1)
+    rest, whole = share - np.float32(1), np.float32(power)
+    square = rest * rest
+    sum_ = np.float32(7.0376836292e-2)
+    sum_ = sum_ * rest - np.float32(1.1514610310e-1)
+    sum_ = sum_ * rest + np.float32(1.1676998740e-1)
+    sum_ = sum_ * rest - np.float32(1.2420140846e-1)
+    sum_ = sum_ * rest + np.float32(1.4249322787e-1)
+    sum_ = sum_ * rest - np.float32(1.6668057665e-1)
+    sum_ = sum_ * rest + np.float32(2.0000714765e-1)
+    sum_ = sum_ * rest - np.float32(2.4999993993e-1)
+    sum_ = sum_ * rest + np.float32(3.3333331174e-1)
+    sum_ = sum_ * rest * square - whole * np.float32(2.12194440e-4) - np.float32(0.5) * square
+    found = rest + sum_ + whole * np.float32(0.693359375)
+    return found if number < np.float32(np.inf) else number  # nor is it a number
+
+
+@njit(error_model="numpy")
 def _backwards(
     levels: Integers,
     last_level: int,
@@ -287,25 +332,43 @@ def _backwards(
     scale: Number,
     has_addend: bool,
 ) -> None:
-    """Add the gradient to the weights, from the scores down."""
-    for number in range(last_level, 0, -1):
+    """Add the gradient to the weights, from the scores down to all but those of the inputs."""
+    for number in range(last_level, 1, -1):
         below, level = _level(levels, number - 1), _level(levels, number)
-        if number > 1:  # before the weights change
-            _transpose(memory, below, level)
-            _pass_errors(memory, below, level, size)
+        _transpose(memory, below, level)  # before the weights change
+        _pass_errors(memory, below, level, size)
         rows = below[UNITS] + 1
-        weights, panels = starting(memory, level[WEIGHTS]), -(-level[UNITS] // LANES)
-        values, errors = starting(memory, below[VALUES]), starting(memory, level[ERRORS])
-        if has_addend:
-            add_product_and(
-                rows, panels, weights, LANES, rows * LANES, starting(addend, level[WEIGHTS]),
-                keep, scale, values, 1, below[STRIDE], errors, level[STRIDE], LANES, size,
-            )  # fmt: skip
-        else:
-            add_product(
-                rows, panels, weights, LANES, rows * LANES, memory,
-                keep, scale, values, 1, below[STRIDE], errors, level[STRIDE], LANES, size,
-            )  # fmt: skip
+        _add_gradient(levels, number, memory, addend, 0, rows, size, keep, scale, has_addend)
+
+
+@njit(error_model="numpy")
+def _add_gradient(
+    levels: Integers,
+    number: int,
+    memory: Floats,
+    addend: Floats,
+    first: int,
+    last: int,
+    size: int,
+    keep: Number,
+    scale: Number,
+    has_addend: bool,
+) -> None:
+    """To the weights that lead from some units, one of which is always 1, to a level."""
+    below, level = _level(levels, number - 1), _level(levels, number)
+    panel, place = (below[UNITS] + 1) * LANES, level[WEIGHTS] + first * LANES
+    weights, panels = starting(memory, place), -(-level[UNITS] // LANES)
+    values, errors = starting(memory, below[VALUES] + first), starting(memory, level[ERRORS])
+    if has_addend:
+        add_product_and(
+            last - first, panels, weights, LANES, panel, starting(addend, place),
+            keep, scale, values, 1, below[STRIDE], errors, level[STRIDE], LANES, size,
+        )  # fmt: skip
+    else:
+        add_product(
+            last - first, panels, weights, LANES, panel, memory,
+            keep, scale, values, 1, below[STRIDE], errors, level[STRIDE], LANES, size,
+        )  # fmt: skip
 
 
 @njit(error_model="numpy")

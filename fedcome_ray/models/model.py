@@ -130,8 +130,10 @@ class Compiled(Protocol):
         Both are `[clients, dim]`.
         """
 
-    def logits_of(self, params: Tensor, inputs: Inputs, rows: Tensor) -> Tensor:
-        """The same as `logits`, of these examples; the bits do not depend on how many they are."""
+    def score(
+        self, params: Tensor, inputs: Inputs, y: Tensor, rows: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Loss and correctness of these examples; the bits do not depend on how many they are."""
 
 
 def unfit(name: str, needs: str, feature_shape: Shape, advice: str = "") -> ConfigError:

@@ -81,14 +81,15 @@ def _clients(found: Contents) -> str:
 def _warnings(found: Contents, arrays: Mapping[str, AnyArray]) -> Iterator[str]:
     yield from _about_classes(found, _names(arrays, "class_names", found.num_classes))
     yield from _about_clients(found, arrays)
-    yield from _about_shape(found.train.x)
-    if found.train.x.ndim == 2:
-        names = _names(arrays, "feature_names", found.train.x.shape[1])
-        yield from _about_columns(found.train.x, names)
+    features = found.train.features
+    yield from _about_shape(features)
+    if features.ndim == 2:
+        names = _names(arrays, "feature_names", features.shape[1])
+        yield from _about_columns(features, names)
     else:
-        yield from _about_scale(found.train.x)
-    if found.train.x.dtype == np.int64 and found.train.x.min() < 0:
-        yield f"tokens count from 0, and the least is {found.train.x.min()}"
+        yield from _about_scale(features)
+    if features.dtype == np.int64 and features.min() < 0:
+        yield f"tokens count from 0, and the least is {features.min()}"
     both = _in_both(found)
     if both:
         yield f"{both:,} of {len(found.test.y):,} test examples are also training examples"

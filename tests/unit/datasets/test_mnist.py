@@ -76,8 +76,8 @@ def test_real_mnist_loads_equally_from_its_files_and_packed(real_data, tmp_path)
         assert np.array_equal(first.x, second.x)
         assert np.array_equal(first.y, second.y)
     assert population.train.sizes.tolist() == [600] * 100
-    images, _, scale = population.train.examples
+    images = population.train.examples.x
     assert images.dtype == np.uint8
-    features = images * scale.factor + scale.shift
+    features = population.train.examples.features
     assert abs(features.mean()) < 1e-3
     assert abs(features.std() - 1) < 1e-3

@@ -64,9 +64,12 @@ def test_features_are_taken_as_they_are(write) -> None:
 
 def test_bytes_are_pixels(write) -> None:
     pixels = np.arange(7 * 4, dtype=np.uint8).reshape(7, 1, 2, 2)
-    population = datasets.load(write(x_train=pixels, x_test=pixels[:3]))
+    config = write(x_train=pixels, x_test=pixels[:3])
+    population = datasets.load(config)
     assert population.feature_shape == (1, 2, 2)
-    assert np.allclose(population.train.examples.x, pixels / 255)
+    assert datasets.describe(config).example_bytes == 4
+    assert population.train.examples.x.dtype == np.uint8  # a quarter of the memory
+    assert np.allclose(population.train.examples.features, pixels / 255)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.int64])

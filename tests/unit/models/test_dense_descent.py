@@ -124,24 +124,46 @@ def test_no_client_suffers_from_one_that_diverges() -> None:
     assert torch.equal(together[1], alone[0])
 
 
-@given(widths=WIDTHS, num=st.integers(1, 120), in_bytes=st.booleans(), seed=st.integers(0, 2**32))
+@given(
+    widths=WIDTHS,
+    num=st.integers(1, 120),
+    in_bytes=st.booleans(),
+    size=st.sampled_from((1e-3, 0.1, 1.0, 30.0)),
+    seed=st.integers(0, 2**32),
+)
 @settings(max_examples=50, deadline=None)
-def test_logits_are_those_of_pytorch(  # type: ignore[no-untyped-def]
-    widths, num, in_bytes, seed
+def test_scores_are_those_of_pytorch(  # type: ignore[no-untyped-def]
+    widths, num, in_bytes, size, seed
 ) -> None:
     rng = np.random.default_rng(seed)
     model = Dense(widths)
-    inputs = course_of(rng, widths, [num], [1], 50, in_bytes).inputs
+    inputs, y, *_ = course_of(rng, widths, [num], [1], 50, in_bytes)
     rows = torch.from_numpy(rng.integers(0, len(inputs.x), num))
-    params = torch.from_numpy(rng.normal(size=model.dim).astype(np.float32))
-    found = model.logits_of(params, inputs, rows)
+    params = torch.from_numpy(rng.normal(scale=size, size=model.dim).astype(np.float32))
+    losses, hits = model.score(params, inputs, y, rows)
     x = inputs.x.double()
     if inputs.scale is not None:
         x = x * inputs.scale[0].double() + inputs.scale[1].double()
-    expected = model.logits(params.double(), x[rows])
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
-    last = model.logits_of(params, inputs, rows[-1:])
-    assert torch.equal(found[-1:], last), "depends on company"
+    logits = model.logits(params.double(), x[rows])
+    expected = functional.cross_entropy(logits, y[rows], reduction="none")
+    largest = logits.abs().max()
+    np.testing.assert_allclose(losses, expected, rtol=1e-5, atol=1e-5 * max(1.0, largest))
+    two_best = logits.topk(min(2, widths[-1])).values
+    is_clear = two_best[:, 0] - two_best[:, -1] > 1e-4 * largest
+    is_clear |= widths[-1] == 1
+    assert torch.equal(hits[is_clear], (logits.argmax(-1) == y[rows])[is_clear])
+    alone = model.score(params, inputs, y, rows[-1:])
+    assert torch.equal(losses[-1:], alone[0]), "depends on company"
+    assert torch.equal(hits[-1:], alone[1])
+
+
+def test_scores_of_what_is_not_finite_are_no_numbers() -> None:
+    model, inputs = Dense((3, 2)), Inputs(torch.ones(1, 3), None)
+    for lost in (torch.nan, torch.inf):
+        losses, _ = model.score(
+            torch.full((model.dim,), lost), inputs, torch.tensor([1]), torch.tensor([0])
+        )
+        assert losses.isnan().all()
 
 
 TRAINED = """
