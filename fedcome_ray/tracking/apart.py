@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from fedcome_ray.errors import FedcomeError
 from fedcome_ray.tracking.client import Client, root_cause
+from fedcome_ray.tracking.sqlite_client import client_of
 
 _CODE = "import sys; from fedcome_ray.tracking.apart import serve; serve(int(sys.argv[1]))"
 
@@ -70,7 +71,7 @@ class _Asker:
 def serve(descriptor: int) -> None:
     """Answer until nobody asks any more."""
     with Connection(descriptor) as connection:
-        client = Client(connection.recv())
+        client = client_of(connection.recv())
         while True:
             try:
                 method, args, kwargs = connection.recv()

@@ -12,9 +12,7 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 from fedcome_ray.importing import large_modules
-from fedcome_ray.tracking import sqlite_metrics
-from fedcome_ray.tracking.address import SERVERS, SQLITE, sqlite_file
-from fedcome_ray.tracking.sqlite_metrics import Point
+from fedcome_ray.tracking.address import SERVERS
 
 UPLOADS = 4
 """Files that are sent to a server at a time."""
@@ -29,6 +27,15 @@ class Run(NamedTuple):
     has_metrics: bool
     has_params: bool
     tags: dict[str, str]
+
+
+class Point(NamedTuple):
+    """A value of a metric."""
+
+    metric: str
+    value: float
+    time: int  # milliseconds since 1970
+    step: int
 
 
 class Experiment(NamedTuple):
@@ -95,19 +102,15 @@ class Client:
         params: Mapping[str, Any] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """All at once: a single metric costs SQLite as much as a hundred."""
+        """All at once: a single metric costs a database as much as a hundred."""
         from mlflow.entities import Metric, Param, RunTag
 
-        is_file = self._uri.startswith(SQLITE)
-        if params or tags or not is_file:
-            self._mlflow.log_batch(
-                run_id,
-                metrics=[] if is_file else [Metric(*point) for point in points],
-                params=[Param(name, str(value)) for name, value in (params or {}).items()],
-                tags=[RunTag(name, value) for name, value in (tags or {}).items()],
-            )
-        if points and is_file:
-            sqlite_metrics.write(sqlite_file(self._uri), run_id, points)
+        self._mlflow.log_batch(
+            run_id,
+            metrics=[Metric(*point) for point in points],
+            params=[Param(name, str(value)) for name, value in (params or {}).items()],
+            tags=[RunTag(name, value) for name, value in (tags or {}).items()],
+        )
 
     def last_step(self, run_id: str, metric: str) -> int:
         """The last step at which a run has a metric, -1 if it has none."""

@@ -29,8 +29,8 @@ from fedcome_ray.experiments.settings import flatten
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round
 from fedcome_ray.tracking.address import SERVERS, SQLITE, check_uri, sqlite_file
-from fedcome_ray.tracking.client import Client, Experiment, Run, root_cause
-from fedcome_ray.tracking.sqlite_metrics import Point
+from fedcome_ray.tracking.client import Client, Experiment, Point, Run, root_cause
+from fedcome_ray.tracking.sqlite_client import client_of
 from fedcome_ray.tracking.titles import group_tags, title
 from fedcome_ray.tracking.views import saved_view_tags
 from fedcome_ray.trials.folder import SETTINGS, read_result, read_rounds
@@ -65,7 +65,7 @@ def try_open(uri: str) -> None:
             is_new = uri.startswith(SQLITE) and not sqlite_file(uri).exists()
             if is_new:
                 _check_can_be_made(sqlite_file(uri))
-            Client(f"{SQLITE}{scratch}/mlflow.db" if is_new else uri).look()
+            client_of(f"{SQLITE}{scratch}/mlflow.db" if is_new else uri).look()
     except Exception as error:
         why = f"--tracking-uri: cannot use `{uri}`: {root_cause(error)}"
         raise UserError(without_passwords(why)) from error  # MLflow's errors name the address, too
@@ -83,7 +83,7 @@ def open_store(
     experiment: str,
     artifacts: Path,
     tags: Mapping[str, str],
-    connect: Callable[[str], Client] = Client,
+    connect: Callable[[str], Client] = client_of,
     fetch: Callable[[Path], object] = lambda folder: None,
     log_every: int | None = None,
 ) -> "Store":
@@ -149,7 +149,7 @@ def fetch_trial(uri: str, run_id: str, folder: Path) -> None:
     check_uri(uri)
     if uri.startswith(SQLITE) and not sqlite_file(uri).exists():
         raise UserError(f"--from: there is no store `{uri}`; name it with --tracking-uri")
-    client = Client(uri)
+    client = client_of(uri)
     try:
         files = client.files(run_id)
     except Exception as error:

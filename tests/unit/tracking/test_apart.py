@@ -12,8 +12,7 @@ import pytest
 
 from fedcome_ray.errors import FedcomeError
 from fedcome_ray.tracking.apart import client_apart
-from fedcome_ray.tracking.client import Client
-from fedcome_ray.tracking.sqlite_metrics import Point
+from fedcome_ray.tracking.client import Client, Point
 from tests.unit.tracking.stores import uri_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -47,7 +46,7 @@ def test_what_is_written_there_is_read_here(apart: Client, database: Path, tmp_p
 
 
 def test_an_error_there_is_raised_here_with_its_cause(apart: Client) -> None:
-    with pytest.raises(FedcomeError, match=r"Run with id=nobody not found"):
+    with pytest.raises(FedcomeError, match="there is no run nobody"):
         apart.run("nobody")
     assert apart.experiment_named("not there") is None  # and it goes on
 

@@ -11,7 +11,8 @@ import pytest
 
 from fedcome_ray.errors import UserError
 from fedcome_ray.federation.round import Round
-from fedcome_ray.tracking.client import Client, root_cause
+from fedcome_ray.tracking.client import root_cause
+from fedcome_ray.tracking.sqlite_client import SqliteClient
 from fedcome_ray.tracking.store import Store, fetch_trial, open_store, try_open
 from tests.finished import finish
 from tests.unit.tracking.stores import TAGS, TRIAL, client_of, runs, some_rounds, steps, uri_of
@@ -87,7 +88,7 @@ def test_a_run_that_is_no_trial_or_not_there_cannot_be_fetched(
     assert not (tmp_path / "none.db").exists()
 
 
-class CountingClient(Client):
+class CountingClient(SqliteClient):
     """Notes what it is asked."""
 
     def __init__(self, uri: str) -> None:
@@ -119,7 +120,7 @@ def test_a_run_that_was_made_and_not_described_is_described_later(
     reopen: Reopen, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Client, "log", lambda *_, **__: 1 / 0)  # as if it were killed here
+        patch.setattr(SqliteClient, "log", lambda *_, **__: 1 / 0)  # as if it were killed here
         with pytest.raises(ZeroDivisionError):
             reopen().begin(TRIAL)
     reopen().begin(TRIAL)

@@ -9,7 +9,7 @@ import pytest
 
 from fedcome_ray.errors import UserError
 from fedcome_ray.tracking import tracker as module
-from fedcome_ray.tracking.client import Client
+from fedcome_ray.tracking.sqlite_client import client_of
 from fedcome_ray.tracking.store import Store
 from fedcome_ray.tracking.tracker import (
     REST_SECONDS,
@@ -38,7 +38,7 @@ def start(database: Path, tmp_path: Path) -> Iterator[Start]:
 
     def start() -> Tracker:
         where = (uri_of(database), "small", tmp_path / "artifacts", TAGS)
-        trackers.append(Tracker(*where, connect=Client))  # here: a process takes a second
+        trackers.append(Tracker(*where, connect=client_of))  # here: a process takes a second
         return trackers[-1]
 
     yield start
@@ -240,5 +240,5 @@ def test_the_end_does_not_wait_in_silence(
     monkeypatch.setattr(module, "QUIET_SECONDS", 0.01)
     said: list[str] = []
     where = (uri_of(database), "small", tmp_path / "artifacts", TAGS)
-    Tracker(*where, said.append, connect=Client).close()
+    Tracker(*where, said.append, connect=client_of).close()
     assert said == ["writing what is left to MLflow"]
