@@ -1,7 +1,8 @@
 """A disk that fails under a launch on Ray: the trial says so, and the same command goes on."""
 
+import sqlite3
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,16 @@ def num_rounds(output: Path) -> int:
 
 
 def is_under_way(output: Path, before: int) -> bool:
-    """Whether there are new rounds, and the store, which is opened meanwhile, is there."""
-    return num_rounds(output) not in {0, before} and (output / "mlflow.db").exists()
+    """Whether there are new rounds, and a run in the store, which is opened meanwhile."""
+    return num_rounds(output) not in {0, before} and has_a_run(output / "mlflow.db")
+
+
+def has_a_run(store: Path) -> bool:
+    try:
+        with closing(sqlite3.connect(f"{store.as_uri()}?mode=ro", uri=True)) as tables:
+            return tables.execute("SELECT 1 FROM runs").fetchone() is not None
+    except sqlite3.OperationalError:  # it is not there yet, or being written
+        return False
 
 
 def launch_with(failing: AbstractContextManager[None], output: Path) -> tuple[int, str]:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fedcome_ray.trials.folder import read_result, read_rounds
+from fedcome_ray.launch.request import rounds_begun
+from fedcome_ray.trials.folder import read_result
 from tests.clusters import RayCluster, no_namespaces_because, ray_cluster, until
 from tests.data_files import write_femnist
 from tests.end_to_end.commands import ROOT, environment
@@ -109,8 +110,8 @@ class Work(NamedTuple):
         return ["--tracking-uri", f"sqlite:///{self.folder / 'mlflow.db'}"]
 
     def rounds(self, name: str) -> list[int]:
-        """How many rounds each trial has behind it on disk, the initial model not counted."""
-        return [len(read_rounds(one)) - 1 for one in (self.folder / name / "trials").glob("*")]
+        """After how many rounds each trial would go on."""
+        return [rounds_begun(one) for one in (self.folder / name / "trials").glob("*")]
 
 
 class Files(NamedTuple):
