@@ -21,6 +21,7 @@ from torch.nn import functional
 from fedcome_ray.hyperparameters import Hyperparameters
 from fedcome_ray.models.model import (
     Batch,
+    Compiled,
     Course,
     Dropout,
     Inputs,
@@ -88,7 +89,7 @@ def build_logistic(config: Logistic, feature_shape: Shape, num_classes: int) -> 
     return Dense((math.prod(feature_shape), num_classes))
 
 
-class Dense:
+class Dense(Compiled):
     """Fully connected layers of these widths."""
 
     dropout: Dropout | None = None

@@ -7,8 +7,9 @@ filled from, and read back into, such a module with `parameters_to_vector` and
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -120,16 +121,17 @@ class Model(Protocol):
         """Whether clients are fastest in common operations there; if not, one at a time."""
 
 
-@runtime_checkable
-class Compiled(Protocol):
+class Compiled(ABC):
     """A model with code compiled for it, for inputs that fit it."""
 
+    @abstractmethod
     def descend(self, update: Tensor, start: Tensor, course: Course, rule: Rule) -> None:
         """All local steps: train clients from `start`, write how far they come to `update`.
 
         Both are `[clients, dim]`.
         """
 
+    @abstractmethod
     def score(
         self, params: Tensor, inputs: Inputs, y: Tensor, rows: Tensor
     ) -> tuple[Tensor, Tensor]:
