@@ -9,7 +9,6 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -215,7 +214,16 @@ class Trial(Hyperparameters):
         The code of plugins and the contents of a dataset are settings too: others are another
         trial. Where there is nothing of the kind, the key does not depend on that.
         """
-        return _key(self)
+        settings = self.model_dump(mode="json")
+        for name, default in YOUNGER.items():
+            owner, _, field = name.rpartition(".")
+            record = settings[owner] if owner else settings
+            if record.get(field) == default:
+                record.pop(field, None)
+        if not settings["availability"]:
+            del settings["availability"]
+        text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
     def name(self) -> str:
@@ -274,20 +282,6 @@ YOUNGER: Mapping[str, Any] = {
     "stop": None,
 }
 """Settings that older results do without, and what they stand for there: so they change no key."""
-
-
-@lru_cache(maxsize=4096)
-def _key(trial: Trial) -> str:
-    settings = trial.model_dump(mode="json")
-    for name, default in YOUNGER.items():
-        owner, _, field = name.rpartition(".")
-        record = settings[owner] if owner else settings
-        if record.get(field) == default:
-            record.pop(field, None)
-    if not settings["availability"]:
-        del settings["availability"]
-    text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def named(trial: Trial, others: Mapping[str, str]) -> str:

@@ -102,9 +102,10 @@ class Listener:
 
     def _count(self, trial: Trial, rounds: Sequence[Round]) -> None:
         """Count what this launch computed, once: a restarted trial hands out its history again."""
-        fresh = [one for one in rounds if one.number > self._last_counted[trial.key]]
+        key = trial.key
+        fresh = [one for one in rounds if one.number > self._last_counted[key]]
         for one in fresh:
-            self._last_counted[trial.key] = one.number
+            self._last_counted[key] = one.number
             _add(self.outcome.phases, one.seconds)
 
 

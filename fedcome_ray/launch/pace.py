@@ -60,15 +60,15 @@ class Pace:
 
         A trial's first round also compiles and warms up.
         """
-        is_new = trial.key not in self._beside
-        self._beside[trial.key] = self._beside.get(trial.key, 0.0) + beside
-        for one in rounds:
-            if one.number == 0:
-                continue
-            if not is_new:
-                for seen in (self._alike[alike(trial)], self._akin[akin(trial)]):
-                    seen.add(self.cohorts[trial.key], one.seconds.get(metrics.SECONDS_ROUND, 0.0))
-            is_new = False
+        key = trial.key
+        is_new = key not in self._beside
+        self._beside[key] = self._beside.get(key, 0.0) + beside
+        usual = [one for one in rounds if one.number > 0][is_new:]
+        if not usual:
+            return
+        for seen in (self._alike[alike(trial)], self._akin[akin(trial)]):
+            for one in usual:
+                seen.add(self.cohorts[key], one.seconds.get(metrics.SECONDS_ROUND, 0.0))
 
     def ended(self, trial: Trial) -> None:
         """A trial is done: what it spent to start and to write results, others will spend."""

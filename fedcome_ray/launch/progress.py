@@ -116,14 +116,16 @@ class Progress:
 
     def advanced(self, trial: Trial, rounds: Sequence[Round], beside: float = 0.0) -> None:
         """Rounds were run, and so many seconds were spent beside them."""
-        before = self._rounds.get(trial.key, 0)
-        accuracy = self._running.get(trial.key, (trial, None))[1]
+        key = trial.key
+        before = done = self._rounds.get(key, 0)
+        accuracy = self._running.get(key, (trial, None))[1]
         for one in rounds:
-            self._rounds[trial.key] = max(self._rounds.get(trial.key, 0), one.number)
+            done = max(done, one.number)
             accuracy = one.metrics.get(metrics.ACCURACY, accuracy)
-        self._done += (self._rounds.get(trial.key, 0) - before) * self._cohorts[trial.key]
+        self._rounds[key] = done
+        self._done += (done - before) * self._cohorts[key]
         self._pace.heard(trial, [one for one in rounds if one.number > before], beside)
-        self._running[trial.key] = (trial, accuracy)
+        self._running[key] = (trial, accuracy)
         self._say_something()
 
     def ended(self, trial: Trial, outcome: str, why: str = "") -> None:

@@ -33,7 +33,7 @@ from fedcome_ray.tracking.client import Client, Experiment, Point, Run, root_cau
 from fedcome_ray.tracking.sqlite_client import client_of
 from fedcome_ray.tracking.titles import group_tags, title
 from fedcome_ray.tracking.views import saved_view_tags
-from fedcome_ray.trials.folder import SETTINGS, read_result, read_rounds
+from fedcome_ray.trials.folder import SETTINGS, TrialResult, read_result, read_rounds
 from fedcome_ray.trials.origin import PLUGINS, read_commands
 from fedcome_ray.trials.provenance import provenance
 
@@ -290,8 +290,11 @@ class Store:
             if found.status == "FINISHED" and not self._is_own(found):
                 return
             run = self._claim(trial, found)
-        rounds = read_rounds(folder)
-        self._log(run, [*told, *rounds], rounds[-1].number, _arithmetic(folder))
+        result, rounds = read_result(folder), [*told]
+        known = {one.number for one in rounds}
+        if result is None or not known.issuperset(range(run.next_round, result.rounds + 1)):
+            rounds += read_rounds(folder)
+        self._log(run, rounds, rounds[-1].number, _arithmetic(result))
         self._terminate(run, "FINISHED", folder)
 
     def _known(self, trial: Trial) -> _OpenRun | None:
@@ -381,9 +384,8 @@ def _by_the_clock(one: Round) -> dict[str, float]:
     return {name: value for name, value in one.metrics.items() if name.startswith(SYSTEM)}
 
 
-def _arithmetic(folder: Path) -> dict[str, str]:
+def _arithmetic(result: TrialResult | None) -> dict[str, str]:
     """What a finished trial was computed with; several values where its processes differ."""
-    result = read_result(folder)
     records = result.computed_with if result is not None else []
     parts = dict.fromkeys(part for record in records for part in record)
     return {

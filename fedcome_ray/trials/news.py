@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from fedcome_ray.federation.round import Round
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)  # Tune writes it out for a log that nobody reads
 class News:
     """Told from time to time, and at the end."""
 
