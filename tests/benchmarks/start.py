@@ -23,6 +23,8 @@ from fedcome_ray.__main__ import COMMANDS
 from fedcome_ray.federation.round import Round
 from fedcome_ray.metrics import SECONDS_ROUND
 from fedcome_ray.trials.folder import read_rounds
+from tests.benchmarks.peers import examples
+from tests.benchmarks.peers.task import WORKLOADS
 from tests.benchmarks.processes import usages
 
 STARTS = {
@@ -30,17 +32,7 @@ STARTS = {
     "run --num-shards 2": ("run", "--set", "rounds=2", "--num-shards", "2"),
     "tune": ("tune", "--set", "rounds=2", "--axis", "seed=0,1"),
 }
-LARGE = {  # about as much as MNIST has, which may not be at hand
-    "model.name": "mlp",
-    "data.dataset": "synthetic",
-    "data.examples_per_client": 600,
-    "data.num_features": 784,
-    "rounds": 100_000,
-}
-SHARDED = (
-    *("run", "--num-shards", "2"),
-    *(word for name, value in LARGE.items() for word in ("--set", f"{name}={value}")),
-)
+SHARDED = ("run", "--num-shards", "2", "--set", "model.name=mlp", "--set", "rounds=100000")
 NUM_TRIALS, NUM_ROUNDS = 40, 20
 OUTSIDE = "launch/seconds_outside_rounds_per_trial"  # what a launch tells MLflow
 ROLES = {  # by a part of the command line
@@ -97,9 +89,13 @@ def help_of(command: str) -> float:
 
 
 def memory() -> dict[str, float]:
-    """Of every process of a trial on two shards, by what it is for, while rounds are run."""
+    """Of every process of a trial on two shards, by what it is for, while rounds are run.
+
+    On the examples that peers are compared on: those of MNIST, or as many of their shape.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        command = _command(*SHARDED, "--output", folder)
+        path, _ = examples.write(WORKLOADS["mnist_full"], Path(folder))
+        command = _command(*SHARDED, "--set", f"data.dataset=npz:{path}", "--output", folder)
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
             end = time.monotonic() + PATIENCE_SECONDS
             while not any(len(rounds) > 20 for rounds in _histories(folder)):
