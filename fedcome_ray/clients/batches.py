@@ -134,7 +134,7 @@ def blocks(
         largest = int(sizes.max())
         width = padded_width(largest, local.batch_size)
         num_blocks = -(-len(sizes) // most_clients(width, largest))
-        yield from ((width, block) for block in np.array_split(np.arange(len(sizes)), num_blocks))
+        yield from ((width, block) for block in _split(np.arange(len(sizes)), num_blocks))
         return
     epochs = map(rounded_up, local.num_epochs(sizes).tolist())
     widths = (padded_width(size, local.batch_size) for size in sizes.tolist())
@@ -143,8 +143,13 @@ def blocks(
     for (width, _), group in groupby(order, key=kinds.__getitem__):
         members = np.array(list(group))
         most = most_clients(width, int(sizes[members].max()))
-        for block in np.array_split(members, -(-len(members) // most)):
+        for block in _split(members, -(-len(members) // most)):
             yield width, block
+
+
+def _split(members: Indices, num_blocks: int) -> list[Indices]:
+    """Into blocks as nearly of one size as can be."""
+    return [members] if num_blocks == 1 else np.array_split(members, num_blocks)
 
 
 def padded_width(size: int, batch_size: int | None) -> int:

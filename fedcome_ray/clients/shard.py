@@ -314,8 +314,9 @@ def _on_device(split: Split, part: slice, device: torch.device) -> ClientExample
     if scale is not None:
         factors = shared_tensor(scale.factor).to(device), shared_tensor(scale.shift).to(device)
     if device.type == "cpu":
-        order = shared_tensor(split.order)
-        return ClientExamples(shared_tensor(x), shared_tensor(y), order, split.offsets, 0, factors)
+        labels = shared_tensor(y).contiguous()  # as compiled code reads them
+        order = shared_tensor(split.order).contiguous()
+        return ClientExamples(shared_tensor(x), labels, order, split.offsets, 0, factors)
     rows = split.order[part]
     first = part.indices(len(split.order))[0]
     return ClientExamples(

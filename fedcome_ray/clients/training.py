@@ -314,6 +314,8 @@ def path(num_steps: Tensor, momentum: float) -> Tensor:
     1 + momentum times, and so on. In FedNova's publication it is the norm of `a_i`.
     """
     num = num_steps.double()
+    if not momentum:
+        return num
     return (num - momentum * (1 - momentum**num) / (1 - momentum)) / (1 - momentum)
 
 

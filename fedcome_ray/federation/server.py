@@ -15,6 +15,7 @@ from fedcome_ray.numerics.randomness import Stream, generator
 
 # Cosines closer to zero than this are rounding: params and updates are in single precision.
 ROUNDING = 1e-4
+ALWAYS = Availability()
 
 
 class ServerState(NamedTuple):
@@ -92,7 +93,7 @@ class Server:
 
     def _attendance(self, cohort: Cohort) -> Info:
         """How many were there and got through, where that is not everybody who was asked."""
-        if self.availability == Availability():
+        if self.availability == ALWAYS:
             return {}
         clients = np.array(cohort, np.int64)
         shares = availability.shares(self.availability, self.seed, self.state.round_index, clients)

@@ -49,7 +49,8 @@ def join_states(parts: Sequence[Arrays]) -> Arrays:
 def split_chunks(split: Split, num_shards: int) -> list[list[int]]:
     """The chunks of pooled examples that each shard scores."""
     num_chunks = -(-split.num_examples // CHUNK)
-    return [part.tolist() for part in np.array_split(np.arange(num_chunks), num_shards)]
+    bounds = [num_chunks * shard // num_shards for shard in range(num_shards + 1)]
+    return [list(range(first, last)) for first, last in pairwise(bounds)]
 
 
 def split_scored(method: AnyMethod, split: Split, num_shards: int) -> list[list[int]]:

@@ -33,7 +33,7 @@ INSERT INTO runs (run_uuid, name, source_type, source_name, entry_point_name, us
     start_time, source_version, lifecycle_stage, artifact_uri, experiment_id)
 SELECT :id, :name, 'UNKNOWN', '', '', 'unknown', 'RUNNING', :now, '', 'active',
     rtrim(artifact_location, '/') || '/' || :id || '/artifacts', experiment_id
-FROM experiments WHERE experiment_id = :experiment
+FROM experiments WHERE experiment_id = :experiment AND lifecycle_stage = 'active'
 """
 _FIND = """
 SELECT run_uuid, status, lifecycle_stage = 'active',
@@ -85,20 +85,21 @@ class SqliteClient(Client):
     def eldest_run(self, experiment_id: str, tags: Mapping[str, str]) -> Run | None:
         conditions = " AND ".join([_HAS_TAG] * len(tags))
         is_of = "experiment_id = ? AND lifecycle_stage = 'active'"
-        where = f"{is_of} AND {conditions} ORDER BY start_time LIMIT 1"
+        where = f"{is_of} AND {conditions} ORDER BY start_time, run_uuid LIMIT 1"
         return self._find(where, experiment_id, *(part for tag in tags.items() for part in tag))
 
     def run(self, run_id: str) -> Run:
         found = self._find("run_uuid = ?", run_id)
         if found is None:
-            raise FedcomeError(f"there is no run {run_id}")
+            raise _not_there(run_id)
         return found
 
     def create_run(self, experiment_id: str, name: str, tags: Mapping[str, str]) -> Run:
         run_id, tags = uuid.uuid4().hex, {**tags, "mlflow.runName": name}
         facts = {"id": run_id, "name": name, "now": _now(), "experiment": experiment_id}
         with self._writing() as store:
-            store.execute(_CREATE, facts)
+            if store.execute(_CREATE, facts).rowcount != 1:
+                raise FedcomeError(f"the experiment {experiment_id} was deleted")
             store.executemany(_SET_TAG, _tag_rows(run_id, tags))
         return Run(run_id, "RUNNING", True, False, False, tags)
 
@@ -136,17 +137,20 @@ class SqliteClient(Client):
 
     def log_files(self, run_id: str, paths: Sequence[str]) -> None:
         question = "SELECT artifact_uri FROM runs WHERE run_uuid = ?"
-        (address,) = self._connected().execute(question, (run_id,)).fetchone()
-        if urlsplit(address).scheme != "file":
+        found = self._connected().execute(question, (run_id,)).fetchone()
+        if found is None:
+            raise _not_there(run_id)
+        address = urlsplit(found[0])
+        if address.scheme != "file":
             super().log_files(run_id, paths)
             return
-        folder = Path(unquote(urlsplit(address).path))
+        folder = Path(unquote(address.path))
         folder.mkdir(parents=True, exist_ok=True)
         for path in map(Path, paths):
             if path.is_dir():
                 shutil.copytree(path, folder / path.name, dirs_exist_ok=True)
             else:
-                shutil.copy2(path, folder)
+                _copy(path, folder)
 
     def _find(self, where: str, *given: str) -> Run | None:
         store = self._connected()
@@ -183,6 +187,20 @@ class SqliteClient(Client):
             )
             self._opened = state.st_dev, state.st_ino
         return self._store
+
+
+def _copy(file: Path, folder: Path) -> None:
+    """Whole or not at all: the run may have an older one."""
+    new = folder / f".{file.name}-{uuid.uuid4().hex}"
+    try:
+        shutil.copy2(file, new)
+        new.replace(folder / file.name)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def _not_there(run_id: str) -> FedcomeError:
+    return FedcomeError(f"there is no run {run_id}")
 
 
 def _now() -> int:

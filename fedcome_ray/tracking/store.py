@@ -294,7 +294,8 @@ class Store:
         known = {one.number for one in rounds}
         if result is None or not known.issuperset(range(run.next_round, result.rounds + 1)):
             rounds += read_rounds(folder)
-        self._log(run, rounds, rounds[-1].number, _arithmetic(result))
+        last = rounds[-1].number if result is None else result.rounds
+        self._log(run, rounds, last, _arithmetic(result))
         self._terminate(run, "FINISHED", folder)
 
     def _known(self, trial: Trial) -> _OpenRun | None:

@@ -92,3 +92,29 @@ def test_bytes_with_a_scale_are_the_numbers_that_they_stand_for(model: str) -> N
     assert torch.equal(plain, scaled)
     plain, scaled = (shard.evaluate(received.params, [0]).loss for shard in shards)
     assert np.array_equal(plain, scaled)
+
+
+def test_labels_may_lie_apart_in_memory() -> None:
+    """As a slice of others does; compiled code reads them one after the other."""
+    whole = random_population([6, 9, 5], (7,), 3)
+
+    def apart(population: Population) -> Population:
+        sides = []
+        for split in (population.train, population.test):
+            x, y, scale = split.examples
+            spread = np.full(2 * len(y), -1)
+            spread[::2] = y
+            sides.append(split._replace(examples=Examples(x, spread[::2], scale)))
+        return population._replace(train=sides[0], test=sides[1])
+
+    trial = Trial.model_validate({"model": {"name": "mlp"}})
+    found = []
+    for population in (whole, apart(whole)):
+        shard = Shard(trial, population)
+        received = first_message(shard, 3)
+        update = shard.train(received, (0, 1, 2), 0).update
+        found.append((update, shard.evaluate(received.params, [0])))
+    (update, scores), (update_apart, scores_apart) = found
+    assert torch.equal(update, update_apart)
+    assert np.array_equal(scores.loss, scores_apart.loss)
+    assert np.array_equal(scores.correct, scores_apart.correct)

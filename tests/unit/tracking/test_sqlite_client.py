@@ -162,6 +162,40 @@ def test_a_run_that_was_deleted_is_refused(ours: Client, theirs: Client, file: P
     assert rows_of(file, run_id) == before
 
 
+def test_no_run_is_made_in_an_experiment_that_is_gone(
+    ours: Client, theirs: Client, file: Path
+) -> None:
+    gone = theirs.create_experiment("gone", file.parent.as_uri(), {}).id
+    theirs._mlflow.delete_experiment(gone)
+    for experiment in (gone, "1234"):
+        with pytest.raises(FedcomeError, match=f"the experiment {experiment} was deleted"):
+            ours.create_run(experiment, "one", {"fedcome.trial_key": "nowhere"})
+    with closing(sqlite3.connect(file)) as store:
+        tags = store.execute("SELECT 1 FROM tags WHERE value = 'nowhere'").fetchall()
+    assert tags == []
+
+
+def test_a_file_that_cannot_be_copied_leaves_the_one_that_was_there(
+    ours: Client, theirs: Client, tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "result.json"
+    source.write_text("old")
+    run_id = ours.create_run(experiment_of(theirs), "one", {}).id
+    ours.log_files(run_id, [str(source)])
+
+    def fail(_: Path, target: Path) -> None:
+        Path(target).write_text("ha")
+        raise OSError("disk full")
+
+    monkeypatch.setattr("shutil.copy2", fail)
+    with pytest.raises(OSError, match="disk full"):
+        ours.log_files(run_id, [str(source)])
+    (kept,) = file.parent.glob(f"*/{run_id}/artifacts/*")
+    assert kept.read_text() == "old"
+    with pytest.raises(FedcomeError, match="there is no run nobody"):
+        ours.log_files("nobody", [str(source)])
+
+
 def test_nothing_is_written_to_a_file_that_is_gone(tmp_path: Path) -> None:
     """The old one may still be open, and would take everything."""
     uri, file = f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "mlflow.db"

@@ -116,6 +116,36 @@ def test_a_trial_that_has_ended_is_written_in_few_requests(
     assert steps(database) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("end", ["end", "mirror"])
+def test_a_run_that_has_all_rounds_is_ended_although_nothing_is_left_to_tell(
+    end: str, reopen: Reopen, database: Path, folder: Path
+) -> None:
+    """As if a flush came in time, or the launch died before it could end the run."""
+    finish(TRIAL, folder, rounds=3)
+    store = reopen()
+    store.log_rounds(TRIAL, some_rounds(*range(4)))
+    if end == "end":
+        store.end(TRIAL, "FINISHED", folder)
+    else:
+        reopen().mirror(TRIAL, folder)
+    (run,) = runs(database)
+    assert run.info.status == "FINISHED"
+    assert steps(database) == [0, 1, 2, 3]
+
+
+def test_what_was_told_wholly_is_not_read_again(
+    reopen: Reopen, database: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish(TRIAL, folder, rounds=3)
+    monkeypatch.setattr("fedcome_ray.tracking.store.read_rounds", lambda _: 1 / 0)
+    store = reopen()
+    store.log_rounds(TRIAL, some_rounds(0, 1))
+    with pytest.raises(ZeroDivisionError):
+        store.end(TRIAL, "FINISHED", folder, some_rounds(3))  # without the second
+    store.end(TRIAL, "FINISHED", folder, some_rounds(2, 3))
+    assert steps(database) == [0, 1, 2, 3]
+
+
 def test_a_run_that_was_made_and_not_described_is_described_later(
     reopen: Reopen, database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
