@@ -78,7 +78,7 @@ def score(
     model: Model, params: Tensor, examples: ClientExamples, rows: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Loss and correctness of each of these examples."""
-    if is_compiled(model, examples):
+    if has_code(model, examples):
         return model.score(params, examples.inputs, examples.y, rows)
     with torch.inference_mode():
         x, y = examples.at(rows)
@@ -86,8 +86,11 @@ def score(
         return functional.cross_entropy(logits, y, reduction="none"), logits.argmax(-1) == y
 
 
-def is_compiled(model: Model, examples: ClientExamples) -> TypeGuard[Compiled]:
-    """Whether compiled code scores them: the bits do not depend on how many are scored at once."""
+def has_code(model: Model, examples: ClientExamples) -> TypeGuard[Compiled]:
+    """Whether there is compiled code for the model, and the examples fit it.
+
+    Then the bits of scores do not depend on how many examples are scored at once.
+    """
     return isinstance(model, Compiled) and examples.inputs.fit_compiled_code
 
 

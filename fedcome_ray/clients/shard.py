@@ -16,7 +16,7 @@ from fedcome_ray import methods, models
 from fedcome_ray.clients import availability, memory
 from fedcome_ray.clients.batches import ClientExamples, blocks, rounded_down
 from fedcome_ray.clients.captured import StaticSteps
-from fedcome_ray.clients.evaluation import CHUNK, Scores, is_compiled, score
+from fedcome_ray.clients.evaluation import CHUNK, Scores, has_code, score
 from fedcome_ray.clients.states import ClientStates
 from fedcome_ray.clients.training import Trainer
 from fedcome_ray.datasets.population import Indices, Population, Side, Split, form_of
@@ -282,7 +282,7 @@ class Shard:
         with self._precision():
             if self.method.start is not None:
                 found = list(map(score_own, parts))
-            elif side not in self._drawn and is_compiled(self.model, self._kept(side)):
+            elif side not in self._drawn and has_code(self.model, self._kept(side)):
                 found = [score_chunks(parts[0], parts[-1])]
             else:
                 found = [score_chunks(part, part) for part in parts]

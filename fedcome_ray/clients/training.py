@@ -19,7 +19,7 @@ from fedcome_ray.clients.batches import (
     plan,
 )
 from fedcome_ray.clients.captured import StaticSteps
-from fedcome_ray.clients.evaluation import score
+from fedcome_ray.clients.evaluation import has_code, score
 from fedcome_ray.clients.memory import gathered_bytes
 from fedcome_ray.datasets.population import Indices
 from fedcome_ray.experiments.local import LocalConfig
@@ -67,8 +67,7 @@ class Trainer:
     def is_compiled(self) -> bool:
         """Whether compiled code takes all steps of a client: its company needs no common shape."""
         is_affine = self.method.terms is not None and self.local.is_plain
-        has_code = isinstance(self.model, Compiled) and self.static_steps is None
-        return is_affine and has_code and self.examples.inputs.fit_compiled_code
+        return is_affine and self.static_steps is None and has_code(self.model, self.examples)
 
     @torch.no_grad()
     def train(
