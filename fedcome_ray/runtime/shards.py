@@ -129,10 +129,10 @@ class ShardPool:
         self._times = AnswerTimes()
         self.actors = [self._start(number) for number in range(place.num_actors)]
 
-    def end(self) -> None:
-        """Let no process of the pool be used again; `replace_dead` starts others."""
-        for actor in self.actors:
-            ray.kill(actor)
+    def replace_all(self) -> None:
+        """Let no process of the pool be used again: one that is being killed may still answer."""
+        for number in range(len(self.actors)):
+            self._replace(number)
 
     def replace_dead(self) -> None:
         """Start others for actors that are dead, or hang."""
@@ -142,8 +142,11 @@ class ShardPool:
             except ray.exceptions.RayActorError:
                 self.actors[number] = self._start(number)
             except ray.exceptions.GetTimeoutError:
-                ray.kill(actor)
-                self.actors[number] = self._start(number)
+                self._replace(number)
+
+    def _replace(self, number: int) -> None:
+        ray.kill(self.actors[number])
+        self.actors[number] = self._start(number)
 
     def _start(self, number: int) -> Any:
         place, group = self.place, get_current_placement_group()
@@ -286,10 +289,10 @@ class RayShards:
                 raise objects.no_room() from error
             if not device.is_lost(error.cause):
                 raise error.cause from error
-            self.pool.end()
+            self.pool.replace_all()
             raise ShardError(f"a shard lost its GPU: {error.cause}") from error
         except ray.exceptions.GetTimeoutError as error:
-            self.pool.end()
+            self.pool.replace_all()
             raise ShardError(f"a shard hangs, asked to `{question}`") from error
         except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
             raise ShardError(f"a shard died: {error}") from error

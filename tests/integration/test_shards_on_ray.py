@@ -186,6 +186,14 @@ def test_a_shard_that_hangs_between_trials_is_replaced(
     assert pool.actors[1:] == before[1:]
 
 
+def test_a_pool_that_is_replaced_has_none_of_its_processes_left(cluster: Any, pools: Any) -> None:
+    pool = pools[3]
+    before = list(pool.actors)
+    pool.replace_all()
+    pool.replace_dead()  # asks at once: those that are being killed might still answer
+    assert not set(pool.actors) & set(before)
+
+
 def test_partitions_of_one_dataset_share_its_examples(cluster: Any) -> None:
     coarse, fine = (
         datasets.parse({"dataset": "digits", "partition": {"classes": classes}})
