@@ -39,7 +39,7 @@ _DESCEND = Function(
     "descend",
     (
         *(INTEGERS, INTEGER),  # levels
-        *(FLOATS, INTEGER),  # memory
+        *(FLOATS, BYTES, INTEGERS, INTEGER),  # memory
         *(FLOATS, FLOATS, INTEGER),  # updates, starts
         *(FLOATS, INTEGER, INTEGER),  # offsets
         *(INTEGER, INTEGERS, INTEGERS),  # clients, their examples and steps
@@ -54,7 +54,7 @@ _SCORE = Function(
     _MODULE,
     "score",
     (
-        *(INTEGERS, INTEGER, FLOATS),  # levels, memory
+        *(INTEGERS, INTEGER, FLOATS, BYTES, INTEGERS),  # levels, memory
         *(FLOATS, INTEGERS, INTEGER),  # params, rows
         *(BYTES, FLOATS, INTEGER),  # inputs
         *(FLOATS, FLOATS, INTEGERS),  # their scale, labels
@@ -148,7 +148,7 @@ class Dense(Compiled):
         assert update.dtype == start.dtype == torch.float32
         most_examples = min(course.batch_size, int(course.sizes.max(initial=1)))
         layout = layout_of(self.widths, most_examples, is_training=True)
-        memory = torch.zeros(layout.num_floats)
+        memory, gaps = torch.zeros(layout.num_floats), _Gaps(self.widths[0])
         offset, offset_row = start, NO_OFFSET
         if rule.offset is not None:
             offset = rule.offset.to(start.dtype).expand_as(update)
@@ -158,7 +158,7 @@ class Dense(Compiled):
         x, (factor, shift) = course.inputs.x, _scale(course.inputs)
         _DESCEND(
             *(layout.levels.ctypes.data, len(self.widths) - 1),
-            *(memory.data_ptr(), layout.num_weights),
+            *(memory.data_ptr(), *gaps.addresses, layout.num_weights),
             *(update.data_ptr(), start.data_ptr(), start.stride(0)),
             *(offset.data_ptr(), offset_row, self.dim),
             *(len(update), course.sizes.ctypes.data, course.num_steps.ctypes.data),
@@ -173,12 +173,13 @@ class Dense(Compiled):
     ) -> tuple[Tensor, Tensor]:
         assert params.dtype == torch.float32
         layout = layout_of(self.widths, TOGETHER, is_training=False)
-        memory = torch.zeros(layout.num_floats)
+        memory, gaps = torch.zeros(layout.num_floats), _Gaps(self.widths[0])
         losses, hits = torch.empty(len(rows)), torch.empty(len(rows), dtype=torch.bool)
         params, rows = params.contiguous(), rows.contiguous()
         x, (factor, shift) = inputs.x, _scale(inputs)
         _SCORE(
-            *(layout.levels.ctypes.data, len(self.widths) - 1, memory.data_ptr()),
+            *(layout.levels.ctypes.data, len(self.widths) - 1),
+            *(memory.data_ptr(), *gaps.addresses),
             *(params.data_ptr(), rows.data_ptr(), len(rows)),
             *(x.data_ptr(), x.data_ptr(), inputs.scale is not None),
             *(factor.data_ptr(), shift.data_ptr(), y.data_ptr()),
@@ -193,6 +194,15 @@ def _scale(inputs: Inputs) -> tuple[Tensor, Tensor]:
         return inputs.x, inputs.x
     factor, shift = (part.expand(inputs.x.shape[1:]).contiguous() for part in inputs.scale)
     return factor, shift
+
+
+class _Gaps:
+    """Memory to find inputs in that are the same for all examples, see `dense_descent.py`."""
+
+    def __init__(self, num_inputs: int) -> None:
+        self._differs = np.empty(num_inputs, np.uint8)
+        self._bounds = np.empty(num_inputs + 4, np.int64)
+        self.addresses = self._differs.ctypes.data, self._bounds.ctypes.data
 
 
 class Layout(NamedTuple):
@@ -212,10 +222,10 @@ def layout_of(widths: tuple[int, ...], most_examples: int, is_training: bool) ->
     rows = [stride * most_examples for stride in strides]
     if is_training:
         # The weights as they change, as they began, and what is added to them in every step.
-        sizes = [*panels, *panels, *panels, *rows, *rows, *transposed]
-        columns = [3, 4, 0, 5]
+        sizes = [*panels, *panels, *panels, *rows, *rows, *transposed, *strides]
+        columns = [3, 4, 0, 5, 6]
     else:
-        sizes, columns = [*panels, *rows], [1, 1, 0, 1]
+        sizes, columns = [*panels, *rows], [1, 1, 0, 1, 1]
     places = np.reshape(np.cumsum([0, *sizes])[:-1], (-1, len(widths)))
     levels = np.stack((widths, strides, *places[columns]), axis=1)
     return Layout(levels, sum(panels), sum(sizes))

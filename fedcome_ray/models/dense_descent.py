@@ -6,6 +6,9 @@ nearest caches, and what it computes cannot depend on its company.
 A level is what lies between layers: the inputs, the hidden units, the scores. A row of a level has
 one number more, which is always 1; its weights are the biases. The weights that lead to a level
 are kept in panels of sixteen units, `[panel, below, unit]`, the last of them filled up with zeros.
+
+Inputs that are the same in a whole batch, as images have them along their edges, are gaps: products
+leave them out, and what they have in common is computed once for all examples.
 """
 
 import numpy as np
@@ -27,16 +30,19 @@ from fedcome_ray.numerics.tiles import (
 )
 
 # Columns of the table of levels, see `Layout`.
-UNITS, STRIDE, VALUES, ERRORS, WEIGHTS, TRANSPOSED, NUM_COLUMNS = range(7)
+UNITS, STRIDE, VALUES, ERRORS, WEIGHTS, TRANSPOSED, COMMON, NUM_COLUMNS = range(8)
 LINE = 64  # bytes of a line of the cache
 TOGETHER = 48  # examples that are scored at once
-PARTS = 8  # of the product between which inputs are asked for: all at once would have to wait
+PART = 96  # units between whose products inputs are asked for: all at once would have to wait
+LEAST_GAP = 4  # units; what is shorter is computed sooner than left out
 
 
 def descend(
     levels: Integers,
     last_level: int,
     memory: Floats,
+    differs: Bytes,
+    bounds: Integers,
     num_weights: int,
     update: Floats,
     start: Floats,
@@ -62,7 +68,8 @@ def descend(
 ) -> None:
     """Train clients and write down their updates; `offset_row` is negative without offsets."""
     weights, origin = memory, starting(memory, num_weights)
-    addend = starting(origin, num_weights)
+    addend, has_addend = starting(origin, num_weights), offset_row >= 0
+    num_inputs = _level(levels, 0)[UNITS] + 1
     for client in range(num_clients):
         if client == 0 or start_row > 0:
             _pack(levels, last_level, origin, starting(start, client * start_row), np.float32(1))
@@ -76,20 +83,31 @@ def descend(
         for step in range(num_steps[client]):
             size = min(batch_size, rest)
             _fetch(levels, memory, batch, size, pixels, reals, are_bytes, factor, shift)
-            _forwards(levels, last_level, memory, size)
+            num_gaps = _find_gaps(
+                levels, memory, batch, size, pixels, reals, are_bytes, differs, bounds, False
+            )
+            _forwards(levels, last_level, memory, size, bounds, num_gaps)
             _set_errors(levels, last_level, memory, batch, size, labels)
-            _backwards(levels, last_level, memory, addend, size, keep, scale, offset_row >= 0)
+            _backwards(levels, last_level, memory, addend, size, keep, scale, has_addend)
+            _add_common_gradient(
+                levels, memory, addend, size, bounds, num_gaps, keep, scale, has_addend
+            )
             batch = starting(batch, size)
             rest = rest - size if rest > size else sizes[client]
             following = min(batch_size, rest) if step + 1 < num_steps[client] else 0
-            inputs = _level(levels, 0)[UNITS] + 1
-            for part in range(PARTS):  # the largest product, and meanwhile the next inputs come
-                first, last = following * part // PARTS, following * (part + 1) // PARTS
-                _announce(levels, starting(batch, first), last - first, pixels, reals, are_bytes)
-                first, last = inputs * part // PARTS, inputs * (part + 1) // PARTS
-                _add_gradient(
-                    levels, 1, memory, addend, first, last, size, keep, scale, offset_row >= 0
-                )
+            num_announced = 0
+            for stretch in range(num_gaps + 1):
+                first, end = bounds[2 * stretch], bounds[2 * stretch + 1]
+                while first < end:  # the largest product, and meanwhile the next inputs come
+                    last = min(first + PART, end)
+                    due = following * last // num_inputs - num_announced
+                    coming = starting(batch, num_announced)
+                    _announce(levels, coming, due, pixels, reals, are_bytes)
+                    num_announced += due
+                    _add_gradient(
+                        levels, 1, memory, addend, first, last, size, keep, scale, has_addend
+                    )
+                    first = last
         for place in range(num_weights):
             weights[place] -= origin[place]
         _unpack(levels, last_level, starting(update, client * dim), weights)
@@ -99,6 +117,8 @@ def score(
     levels: Integers,
     last_level: int,
     memory: Floats,
+    differs: Bytes,
+    bounds: Integers,
     params: Floats,
     rows: Integers,
     num_rows: int,
@@ -113,7 +133,8 @@ def score(
 ) -> None:
     """Cross-entropy of examples, and if the largest score, the first of them, is that of the label.
 
-    A few at a time.
+    A few at a time, which leave out no inputs but zeros: so the company of an example does not
+    change a bit of its loss.
     """
     _pack(levels, last_level, memory, params, np.float32(1))
     level = _level(levels, last_level)
@@ -122,8 +143,11 @@ def score(
         size, batch = min(TOGETHER, num_rows - first), starting(rows, first)
         _fetch(levels, memory, batch, size, pixels, reals, are_bytes, factor, shift)
         following = min(TOGETHER, num_rows - first - size)
+        num_gaps = _find_gaps(
+            levels, memory, batch, size, pixels, reals, are_bytes, differs, bounds, True
+        )
         _announce(levels, starting(batch, size), following, pixels, reals, are_bytes)
-        _forwards(levels, last_level, memory, size)
+        _forwards(levels, last_level, memory, size, bounds, num_gaps)
         for example in range(size):
             scores = starting(memory, level[VALUES] + example * level[STRIDE])
             label, best = labels[batch[example]], 0
@@ -227,7 +251,53 @@ def _fetch(
 
 
 @njit(error_model="numpy")
-def _forwards(levels: Integers, last_level: int, memory: Floats, size: int) -> None:
+def _find_gaps(
+    levels: Integers,
+    memory: Floats,
+    batch: Integers,
+    size: int,
+    pixels: Bytes,
+    reals: Floats,
+    are_bytes: int,
+    differs: Bytes,
+    bounds: Integers,
+    only_zeros: bool,
+) -> int:
+    """How many gaps the inputs of a batch have.
+
+    Bounds are where the first stretch of other inputs begins and ends, which is where the first gap
+    begins, and so on. The 1 behind the inputs, whose weights are the biases, is in no gap.
+    """
+    units = _level(levels, 0)[UNITS]
+    values = starting(memory, _level(levels, 0)[VALUES])  # of the first example
+    for unit in range(units):
+        differs[unit] = only_zeros and values[unit] != 0
+    own = batch[0] * units
+    for example in range(1, size):
+        other = batch[example] * units
+        if are_bytes:
+            own_pixels, other_pixels = starting(pixels, own), starting(pixels, other)
+            for unit in range(units):
+                differs[unit] |= own_pixels[unit] ^ other_pixels[unit]
+        else:
+            own_reals, other_reals = starting(reals, own), starting(reals, other)
+            for unit in range(units):
+                differs[unit] |= own_reals[unit] != other_reals[unit]
+    num_gaps = end = bounds[0] = 0
+    for unit in range(units + 1):
+        if unit == units or differs[unit]:
+            if unit - end >= LEAST_GAP:
+                bounds[2 * num_gaps + 1], bounds[2 * num_gaps + 2] = end, unit
+                num_gaps += 1
+            end = unit + 1
+    bounds[2 * num_gaps + 1] = end
+    return num_gaps
+
+
+@njit(error_model="numpy")
+def _forwards(
+    levels: Integers, last_level: int, memory: Floats, size: int, bounds: Integers, num_gaps: int
+) -> None:
     for number in range(1, last_level + 1):
         below, level = _level(levels, number - 1), _level(levels, number)
         depth = below[UNITS] + 1
@@ -237,7 +307,10 @@ def _forwards(levels: Integers, last_level: int, memory: Floats, size: int) -> N
             memory, np.float32(0), np.float32(1),
             starting(memory, below[VALUES]), below[STRIDE], 1,
             starting(memory, level[WEIGHTS]), LANES, depth * LANES, depth,
+            starting(bounds, 1), num_gaps if number == 1 else 0,
         )  # fmt: skip
+        if number == 1 and not _are_zeros(levels, memory, bounds, num_gaps):
+            _add_common_values(levels, memory, size, bounds, num_gaps)
         if number < last_level:
             for example in range(size):
                 values = starting(memory, level[VALUES] + example * level[STRIDE])
@@ -245,6 +318,73 @@ def _forwards(levels: Integers, last_level: int, memory: Floats, size: int) -> N
                     value = values[unit]
                     values[unit] = np.float32(0) if value < 0 else value
                 values[level[UNITS]] = np.float32(1)
+
+
+@njit(error_model="numpy")
+def _are_zeros(levels: Integers, memory: Floats, bounds: Integers, num_gaps: int) -> bool:
+    """Whether the inputs in all gaps are."""
+    values = starting(memory, _level(levels, 0)[VALUES])
+    for gap in range(num_gaps):
+        for unit in range(bounds[2 * gap + 1], bounds[2 * gap + 2]):
+            if values[unit] != 0:
+                return False
+    return True
+
+
+@njit(error_model="numpy")
+def _add_common_values(
+    levels: Integers, memory: Floats, size: int, bounds: Integers, num_gaps: int
+) -> None:
+    """What the inputs in gaps give the first hidden units."""
+    below, level = _level(levels, 0), _level(levels, 1)
+    depth, common = below[UNITS] + 1, starting(memory, level[COMMON])
+    set_product(
+        1, -(-level[UNITS] // LANES), common, level[STRIDE], LANES,
+        memory, np.float32(0), np.float32(1),
+        starting(memory, below[VALUES]), below[STRIDE], 1,
+        starting(memory, level[WEIGHTS]), LANES, depth * LANES, depth,
+        bounds, num_gaps + 1,
+    )  # fmt: skip
+    for example in range(size):
+        values = starting(memory, level[VALUES] + example * level[STRIDE])
+        for unit in range(level[UNITS]):
+            values[unit] += common[unit]
+
+
+@njit(error_model="numpy")
+def _add_common_gradient(
+    levels: Integers,
+    memory: Floats,
+    addend: Floats,
+    size: int,
+    bounds: Integers,
+    num_gaps: int,
+    keep: Number,
+    scale: Number,
+    has_addend: bool,
+) -> None:
+    """To the weights of inputs in gaps: the sum of all errors, times the input."""
+    if keep == 1 and not has_addend and _are_zeros(levels, memory, bounds, num_gaps):
+        return
+    below, level = _level(levels, 0), _level(levels, 1)
+    inputs, common = starting(memory, below[VALUES]), starting(memory, level[COMMON])
+    for unit in range(level[UNITS]):
+        common[unit] = np.float32(0)
+    for example in range(size):
+        errors = starting(memory, level[ERRORS] + example * level[STRIDE])
+        for unit in range(level[UNITS]):
+            common[unit] += errors[unit]
+    for panel in range(-(-level[UNITS] // LANES)):
+        place = level[WEIGHTS] + panel * (below[UNITS] + 1) * LANES
+        weights, added = starting(memory, place), starting(addend, place)
+        errors = starting(common, panel * LANES)
+        for gap in range(num_gaps):
+            for unit in range(bounds[2 * gap + 1], bounds[2 * gap + 2]):
+                factor = scale * inputs[unit]
+                for lane in range(unit * LANES, (unit + 1) * LANES):
+                    kept = keep * weights[lane]
+                    kept = kept + added[lane] if has_addend else kept
+                    weights[lane] = kept + factor * errors[lane - unit * LANES]
 
 
 @njit(error_model="numpy")
@@ -336,7 +476,7 @@ def _backwards(
     for number in range(last_level, 1, -1):
         below, level = _level(levels, number - 1), _level(levels, number)
         _transpose(memory, below, level)  # before the weights change
-        _pass_errors(memory, below, level, size)
+        _pass_errors(levels, memory, number, size)
         rows = below[UNITS] + 1
         _add_gradient(levels, number, memory, addend, 0, rows, size, keep, scale, has_addend)
 
@@ -362,12 +502,12 @@ def _add_gradient(
     if has_addend:
         add_product_and(
             last - first, panels, weights, LANES, panel, starting(addend, place),
-            keep, scale, values, 1, below[STRIDE], errors, level[STRIDE], LANES, size,
+            keep, scale, values, 1, below[STRIDE], errors, level[STRIDE], LANES, size, levels, 0,
         )  # fmt: skip
     else:
         add_product(
             last - first, panels, weights, LANES, panel, memory,
-            keep, scale, values, 1, below[STRIDE], errors, level[STRIDE], LANES, size,
+            keep, scale, values, 1, below[STRIDE], errors, level[STRIDE], LANES, size, levels, 0,
         )  # fmt: skip
 
 
@@ -384,15 +524,16 @@ def _transpose(memory: Floats, below: Integers, level: Integers) -> None:
 
 
 @njit(error_model="numpy")
-def _pass_errors(memory: Floats, below: Integers, level: Integers, size: int) -> None:
+def _pass_errors(levels: Integers, memory: Floats, number: int, size: int) -> None:
     """The gradient with respect to what the units below give, through their ReLU."""
+    below, level = _level(levels, number - 1), _level(levels, number)
     units = level[UNITS]
     set_product(
         size, -(-below[UNITS] // LANES),
         starting(memory, below[ERRORS]), below[STRIDE], LANES,
         memory, np.float32(0), np.float32(1),
         starting(memory, level[ERRORS]), level[STRIDE], 1,
-        starting(memory, level[TRANSPOSED]), LANES, units * LANES, units,
+        starting(memory, level[TRANSPOSED]), LANES, units * LANES, units, levels, 0,
     )  # fmt: skip
     for example in range(size):
         values = starting(memory, below[VALUES] + example * below[STRIDE])

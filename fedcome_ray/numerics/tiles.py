@@ -35,6 +35,7 @@ Number: TypeAlias = Any  # of 32 bits
 
 _emitted: Any = intrinsic
 _FLOATS, _PLACE, _NUMBER = types.CPointer(types.float32), types.int64, types.float32
+_PLACES = types.CPointer(types.int64)
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
 _INT = ir.IntType(32)
 _LONG = ir.IntType(64)
@@ -49,32 +50,58 @@ class _Tile:
         self._fma = cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32")
 
     def sums(
-        self, left: Any, left_row: Any, left_next: Any, right: Any, right_next: Any, depth: Any
-    ) -> list[Any]:
+        self, left: Any, left_row: Any, left_next: Any, right: Any, right_next: Any, depth: Any,
+        gaps: Any, num_gaps: Any,
+    ) -> list[Any]:  # fmt: skip
         """Of each row: the sum over `depth` products of a number on the left, the same for all
-        columns, and a vector on the right.
+        columns, and a vector on the right; but for those within gaps.
         """
         builder = self.builder
         before = builder.block
-        loop, after = builder.append_basic_block("loop"), builder.append_basic_block("after")
-        builder.branch(loop)
+        stretch, loop, ended, after = map(
+            builder.append_basic_block, ("stretch", "loop", "ended", "after")
+        )
+        builder.branch(stretch)
+
+        builder.position_at_end(stretch)  # between two gaps
+        number, first = builder.phi(_LONG), builder.phi(_LONG)
+        so_far = [builder.phi(_VECTOR) for _ in range(self._rows)]
+        gap = builder.gep(gaps, [builder.shl(number, _LONG(1))])
+        is_last = builder.icmp_signed("==", number, num_gaps)
+        last = builder.select(is_last, depth, builder.load(gap))
+        builder.cbranch(builder.icmp_signed("<", first, last), loop, ended)
+
         builder.position_at_end(loop)
         place = builder.phi(_LONG)
-        place.add_incoming(_LONG(0), before)
+        place.add_incoming(first, stretch)
         partial = [builder.phi(_VECTOR) for _ in range(self._rows)]
         vector = self.load(right, builder.mul(place, right_next))
         column = builder.gep(left, [builder.mul(place, left_next)])
         found = []
         for row, total in enumerate(partial):
-            number = builder.load(builder.gep(column, [builder.mul(left_row, _LONG(row))]))
-            found.append(self.fma(self.splat(number), vector, total))
-            total.add_incoming(_VECTOR([0.0] * LANES), before)
+            factor = builder.load(builder.gep(column, [builder.mul(left_row, _LONG(row))]))
+            found.append(self.fma(self.splat(factor), vector, total))
+            total.add_incoming(so_far[row], stretch)
             total.add_incoming(found[-1], loop)
         following = builder.add(place, _LONG(1))
         place.add_incoming(following, loop)
-        builder.cbranch(builder.icmp_signed("<", following, depth), loop, after)
+        builder.cbranch(builder.icmp_signed("<", following, last), loop, ended)
+
+        builder.position_at_end(ended)
+        sums = [builder.phi(_VECTOR) for _ in range(self._rows)]
+        for row, total in enumerate(sums):
+            total.add_incoming(so_far[row], stretch)
+            total.add_incoming(found[row], loop)
+            so_far[row].add_incoming(_VECTOR([0.0] * LANES), before)
+            so_far[row].add_incoming(total, ended)
+        number.add_incoming(_LONG(0), before)
+        number.add_incoming(builder.add(number, _LONG(1)), ended)
+        first.add_incoming(_LONG(0), before)
+        first.add_incoming(builder.load(builder.gep(gap, [_LONG(1)])), ended)
+        builder.cbranch(is_last, after, stretch)
+
         builder.position_at_end(after)
-        return found
+        return sums
 
     def fma(self, factor: Any, other: Any, addend: Any) -> Any:
         return self.builder.call(self._fma, [factor, other, addend])
@@ -126,6 +153,7 @@ def _computed_by(outcome: Outcome) -> Any:
     def compute(
         typing_context: Any, rows: Any, out: Any, out_row: Any, addend: Any, keep: Any, scale: Any,
         left: Any, left_row: Any, left_next: Any, right: Any, right_next: Any, depth: Any,
+        gaps: Any, num_gaps: Any,
     ) -> Any:  # fmt: skip
         def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
             rows, out, out_row, *others = arguments
@@ -144,7 +172,7 @@ def _computed_by(outcome: Outcome) -> Any:
             return context.get_dummy_value()
 
         to = (_PLACE, _FLOATS, _PLACE, _FLOATS, _NUMBER, _NUMBER)
-        of = (_FLOATS, _PLACE, _PLACE, _FLOATS, _PLACE, _PLACE)
+        of = (_FLOATS, _PLACE, _PLACE, _FLOATS, _PLACE, _PLACE, _PLACES, _PLACE)
         return types.void(*to, *of), emit
 
     return compute
@@ -159,6 +187,7 @@ def _product_by(outcome: Outcome) -> Any:
         addend: Floats, keep: Number, scale: Number,
         left: Floats, left_row: int, left_next: int,
         right: Floats, right_next: int, right_panel: int, depth: int,
+        gaps: Integers, num_gaps: int,
     ) -> None:  # fmt: skip
         tiles = -(-rows // MOST_ROWS)
         for panel in range(panels):
@@ -170,7 +199,7 @@ def _product_by(outcome: Outcome) -> Any:
                     last - first, starting(out, place), out_row,
                     starting(addend, place), keep, scale,
                     starting(left, first * left_row), left_row, left_next,
-                    of_panel, right_next, depth,
+                    of_panel, right_next, depth, gaps, num_gaps,
                 )  # fmt: skip
 
     return compute_all

@@ -25,7 +25,7 @@ def multiply(levels: Integers, last_level: int, memory: Floats, size: int, num_s
                 size, -(-level[UNITS] // LANES),
                 starting(memory, level[VALUES]), level[STRIDE], LANES, memory, nothing, one,
                 starting(memory, below[VALUES]), below[STRIDE], 1,
-                starting(memory, level[WEIGHTS]), LANES, rows * LANES, rows,
+                starting(memory, level[WEIGHTS]), LANES, rows * LANES, rows, levels, 0,
             )  # fmt: skip
         for number in range(last_level, 0, -1):
             below, level = _level(levels, number - 1), _level(levels, number)
@@ -36,11 +36,12 @@ def multiply(levels: Integers, last_level: int, memory: Floats, size: int, num_s
                     starting(memory, below[ERRORS]), below[STRIDE], LANES, memory, nothing, one,
                     starting(memory, level[ERRORS]), level[STRIDE], 1,
                     starting(memory, level[TRANSPOSED]), LANES, level[UNITS] * LANES, level[UNITS],
+                    levels, 0,
                 )  # fmt: skip
             add_product(
                 rows, -(-level[UNITS] // LANES),
                 starting(memory, level[WEIGHTS]), LANES, rows * LANES,
                 memory, np.float32(0.999), np.float32(-1e-6),
                 starting(memory, below[VALUES]), 1, below[STRIDE],
-                starting(memory, level[ERRORS]), level[STRIDE], LANES, size,
+                starting(memory, level[ERRORS]), level[STRIDE], LANES, size, levels, 0,
             )  # fmt: skip

@@ -29,15 +29,23 @@ def course_of(
     num_steps: list[int],
     batch_size: int,
     in_bytes: bool = False,
+    margins: int = 0,
 ) -> Course:
-    """Clients of these sizes, with any examples in any order."""
+    """Clients of these sizes, with any examples in any order.
+
+    A margin is a stretch of inputs that are the same in all examples: those of the first, or zero.
+    """
     num_examples = 30
     inputs = Inputs(
         torch.from_numpy(rng.normal(size=(num_examples, widths[0])).astype(np.float32)), None
     )
     if in_bytes:
         x = torch.from_numpy(rng.integers(0, 256, inputs.x.shape, dtype=np.uint8))
-        inputs = Inputs(x, (torch.tensor([1 / 74]), torch.tensor([-1.7])))
+        shift = torch.tensor([rng.choice([0.0, -1.7])]).float()
+        inputs = Inputs(x, (torch.tensor([1 / 74]), shift))
+    for _ in range(margins):
+        first, last = np.sort(rng.integers(0, widths[0] + 1, 2))
+        inputs.x[:, first:last] = inputs.x[0, first:last] * bool(rng.integers(2))
     y = torch.from_numpy(rng.integers(0, widths[-1], num_examples))
     lengths = [size * steps for size, steps in zip(sizes, num_steps, strict=True)]  # enough
     rows = torch.from_numpy(rng.integers(0, num_examples, sum(lengths)))
@@ -82,17 +90,20 @@ def plain_updates(model: Dense, start: Tensor, course: Course, rule: Rule) -> Te
     clients=st.lists(st.tuples(st.integers(1, 60), st.integers(0, 4)), min_size=1, max_size=3),
     batch_size=st.sampled_from([1, 2, 7, 13, 50, 10**9]),
     in_bytes=st.booleans(),
+    margins=st.integers(0, 3),
+    keep=st.sampled_from([1.0, 0.99]),
     own_starts=st.booleans(),
     offsets=st.sampled_from([None, "one", "each", "one number each"]),
     seed=st.integers(0, 2**32),
 )
 @settings(max_examples=100, deadline=None)
 def test_all_steps_are_those_of_autograd(  # type: ignore[no-untyped-def]
-    widths, clients, batch_size, in_bytes, own_starts, offsets, seed
+    widths, clients, batch_size, in_bytes, margins, keep, own_starts, offsets, seed
 ) -> None:
     rng = np.random.default_rng(seed)
     model, num_clients = Dense(widths), len(clients)
-    course = course_of(rng, widths, *map(list, zip(*clients, strict=True)), batch_size, in_bytes)
+    sizes, num_steps = map(list, zip(*clients, strict=True))
+    course = course_of(rng, widths, sizes, num_steps, batch_size, in_bytes, margins)
 
     def vectors(num: int, scale: float) -> Tensor:
         return torch.from_numpy(rng.normal(size=(num, model.dim)).astype(np.float32) * scale)
@@ -101,7 +112,7 @@ def test_all_steps_are_those_of_autograd(  # type: ignore[no-untyped-def]
     offset = None if offsets is None else vectors(1 if offsets == "one" else num_clients, 0.1)
     if offset is not None and offsets == "one number each":
         offset = offset[:, :1]
-    rule = Rule(keep=0.99, scale=-0.05, lr=0.05, offset=offset)
+    rule = Rule(keep=keep, scale=-0.05, lr=0.05, offset=offset)
 
     update = torch.full((num_clients, model.dim), torch.nan)
     model.descend(update, start, course, rule)
@@ -128,16 +139,17 @@ def test_no_client_suffers_from_one_that_diverges() -> None:
     widths=WIDTHS,
     num=st.integers(1, 120),
     in_bytes=st.booleans(),
+    margins=st.integers(0, 3),
     size=st.sampled_from((1e-3, 0.1, 1.0, 30.0)),
     seed=st.integers(0, 2**32),
 )
 @settings(max_examples=50, deadline=None)
 def test_scores_are_those_of_pytorch(  # type: ignore[no-untyped-def]
-    widths, num, in_bytes, size, seed
+    widths, num, in_bytes, margins, size, seed
 ) -> None:
     rng = np.random.default_rng(seed)
     model = Dense(widths)
-    inputs, y, *_ = course_of(rng, widths, [num], [1], 50, in_bytes)
+    inputs, y, *_ = course_of(rng, widths, [num], [1], 50, in_bytes, margins)
     rows = torch.from_numpy(rng.integers(0, len(inputs.x), num))
     params = torch.from_numpy(rng.normal(scale=size, size=model.dim).astype(np.float32))
     losses, hits = model.score(params, inputs, y, rows)
