@@ -27,19 +27,22 @@ class MissingError(Exception):
 class MlflowServer:
     """It can be killed and started again; `store` is the URI of its database."""
 
-    def __init__(self, folder: Path, store: str, *, is_guarded: bool = False) -> None:
+    def __init__(
+        self, folder: Path, store: str, *, is_guarded: bool = False, num_workers: int = 1
+    ) -> None:
         self.port = free_port()
         self.uri = f"http://127.0.0.1:{self.port}"
         self.artifacts = folder / "artifacts"
         self._folder = folder
         self._store = store
         self._is_guarded = is_guarded
+        self._num_workers = num_workers
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", self._store]
         command += ["--artifacts-destination", str(self.artifacts)]
-        command += ["--port", str(self.port), "--workers", "1"]
+        command += ["--port", str(self.port), "--workers", str(self._num_workers)]
         variables = environment() | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
         if self._is_guarded:
             command += ["--app-name", "basic-auth"]

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from rich.console import Console
@@ -21,6 +21,7 @@ from fedcome_ray.launch.work import words_of
 from fedcome_ray.storage.lease import Lease, held
 from fedcome_ray.tracking.address import check_uri
 from fedcome_ray.tracking.tracker import Tracker
+from fedcome_ray.tracking.trackers import Trackers, most_trackers
 from fedcome_ray.trials.folder import TRIALS, exclusive, is_lasting
 from fedcome_ray.trials.memory import check_memory
 from fedcome_ray.trials.origin import command_line
@@ -43,15 +44,18 @@ def launch(request: Request, console: Console) -> Outcome:
             "command": command_line(),
         }
         artifacts = locations.output / "artifacts"
-        with Tracker(
-            locations.tracking_uri,
+        uri = locations.tracking_uri
+        make_tracker = partial(
+            Tracker,
+            uri,
             request.grid_name,
             artifacts,
             tags,
-            partial(doing, console),
+            cache(partial(doing, console)),  # each line once, whoever says it
             fetch=partial(fetch, locations),
             log_every=locations.log_every,
-        ) as tracker:
+        )
+        with Trackers(make_tracker, most_trackers(uri)) as tracker:
             for trial in before.trials:
                 tracker.mirror(trial, request.folder(trial))
             outcome = _run(request, before, populations, tracker, console, lease)
@@ -110,7 +114,7 @@ def _run(
     request: Request,
     before: Finished,
     populations: dict[str, Population],
-    tracker: Tracker,
+    tracker: Trackers,
     console: Console,
     lease: Lease | None,
 ) -> Outcome:

@@ -8,7 +8,8 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, partial
+from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedcome_ray.importing import large_modules
@@ -50,6 +51,7 @@ class Client:
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
+        self._locations: dict[str, str] = {}  # of the files of runs under way, by run
 
     def close(self) -> None:
         """Nothing is held here."""
@@ -78,13 +80,13 @@ class Client:
         condition = " and ".join(f"tags.`{tag}` = '{value}'" for tag, value in tags.items())
         order = ["attributes.start_time ASC"]
         found = self._mlflow.search_runs([experiment_id], condition, max_results=1, order_by=order)
-        return _run(found[0]) if found else None
+        return self._seen(found[0]) if found else None
 
     def run(self, run_id: str) -> Run:
-        return _run(self._mlflow.get_run(run_id))
+        return self._seen(self._mlflow.get_run(run_id))
 
     def create_run(self, experiment_id: str, name: str, tags: Mapping[str, str]) -> Run:
-        return _run(self._mlflow.create_run(experiment_id, tags=dict(tags), run_name=name))
+        return self._seen(self._mlflow.create_run(experiment_id, tags=dict(tags), run_name=name))
 
     def delete_run(self, run_id: str) -> None:
         self._mlflow.delete_run(run_id)
@@ -94,6 +96,7 @@ class Client:
 
     def end_run(self, run_id: str, status: str) -> None:
         self._mlflow.set_terminated(run_id, status)
+        self._locations.pop(run_id, None)
 
     def log(
         self,
@@ -118,8 +121,22 @@ class Client:
         return max((point.step for point in history), default=-1)
 
     def log_files(self, run_id: str, paths: Sequence[str]) -> None:
-        """To a server beside each other: it takes its time for each."""
-        log = partial(self._mlflow.log_artifact, run_id)
+        """To a server beside each other: it takes its time for each.
+
+        MLflow would ask for the whole run, with all of its metrics, to know where its files go.
+        """
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+        if run_id not in self._locations:
+            self.run(run_id)
+        repository: Any = get_artifact_repository(self._locations[run_id], self._uri)
+
+        def log(path: str) -> None:
+            if Path(path).is_dir():
+                repository.log_artifacts(path, Path(path).name)
+            else:
+                repository.log_artifact(path)
+
         if self._uri.startswith(SERVERS):
             with ThreadPoolExecutor(UPLOADS) as threads:
                 list(threads.map(log, paths))
@@ -140,6 +157,13 @@ class Client:
         """Ask for anything."""
         self._mlflow.search_experiments()
 
+    def _seen(self, found: Any) -> Run:
+        info, data = found.info, found.data
+        self._locations[info.run_id] = info.artifact_uri
+        is_there = info.lifecycle_stage == "active"
+        has = bool(data.metrics), bool(data.params)
+        return Run(info.run_id, info.status, is_there, *has, dict(data.tags))
+
     @cached_property
     def _mlflow(self) -> Any:
         return _connect(self._uri)
@@ -150,13 +174,6 @@ def root_cause(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     return (str(error) or repr(error)).strip().splitlines()[0]
-
-
-def _run(found: Any) -> Run:
-    info, data = found.info, found.data
-    is_there = info.lifecycle_stage == "active"
-    has = bool(data.metrics), bool(data.params)
-    return Run(info.run_id, info.status, is_there, *has, dict(data.tags))
 
 
 def _connect(uri: str) -> Any:

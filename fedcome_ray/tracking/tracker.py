@@ -193,10 +193,14 @@ class Tracker:
         self.is_patient &= error is None
         self.close()
 
-    def close(self) -> None:
-        """Write what is left, with patience for a store that fails."""
+    def finish(self) -> None:
+        """Nothing more will be told."""
         self._enqueue_write(self._flush)
         self._work.put(None)
+
+    def close(self) -> None:
+        """Write what is left, with patience for a store that fails."""
+        self.finish()
         self._thread.join(QUIET_SECONDS)
         if self._thread.is_alive():
             self._say("writing what is left to MLflow")

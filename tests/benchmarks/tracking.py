@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ import psutil
 
 from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.tracking.tracker import Tracker
+from fedcome_ray.tracking.trackers import Trackers, most_trackers
 from fedcome_ray.trials.folder import read_rounds
 from tests.leftovers import rounds_in_mlflow, run_untracked
 from tests.servers import ADMIN, PASSWORD, MissingError, MlflowServer, postgresql
@@ -71,8 +73,9 @@ def measure(
         (folder,) = (Path(scratch) / "trials").iterdir()  # one for all: only files are read
         history, telling = read_rounds(folder), 0.0
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        tracker = Tracker(place.uri, "many", place.artifacts, TAGS, log_every=log_every)
-        with tracker:
+        where = (place.uri, "many", place.artifacts, TAGS)
+        make_tracker = partial(Tracker, *where, log_every=log_every)
+        with Trackers(make_tracker, most_trackers(place.uri)) as tracker:
             tracker.check_open()
             imported = cpu_seconds_of_writer()
             empty, begun = place.size(), time.monotonic()
@@ -126,7 +129,7 @@ def guarded_server() -> Iterator[Place]:
     from sqlalchemy import create_engine, text
 
     with tempfile.TemporaryDirectory() as name, postgresql() as database:
-        server = MlflowServer(Path(name), database, is_guarded=True)
+        server = MlflowServer(Path(name), database, is_guarded=True, num_workers=2)
         engine = create_engine(database)
 
         def size() -> int:
