@@ -35,7 +35,7 @@ ROUNDS = 200
 METHODS = ["scaffold", "fedcome"]
 BASE = {
     "data": {"dataset": "digits", "num_clients": 20},
-    "local": {"epochs": 10, "batch_size": 4},  # long enough to be disturbed
+    "local": {"epochs": 100, "batch_size": 4},  # long enough to be disturbed
     "participation": 0.5,
     "rounds": ROUNDS,
     "eval_every": 5,

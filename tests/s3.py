@@ -46,7 +46,7 @@ class _Relay:
 
     def __init__(self, target: int) -> None:
         self._target = target
-        self._open: list[socket.socket] = []
+        self._open: set[socket.socket] = set()
         self.port = 0
         self.listen()
 
@@ -59,11 +59,10 @@ class _Relay:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def hang_up(self) -> None:
-        for one in (self._listener, *self._open):
+        for one in (self._listener, *self._open.copy()):
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)  # wakes who waits for it
-            one.close()
-        self._open.clear()
+        self._listener.close()
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -72,9 +71,17 @@ class _Relay:
             except OSError:
                 return
             server = socket.create_connection(("127.0.0.1", self._target))
-            self._open += [caller, server]
-            for ends in ((caller, server), (server, caller)):
-                threading.Thread(target=_pass_on, args=ends, daemon=True).start()
+            self._open |= {caller, server}
+            threading.Thread(target=self._relay, args=(caller, server), daemon=True).start()
+
+    def _relay(self, caller: socket.socket, server: socket.socket) -> None:
+        answers = threading.Thread(target=_pass_on, args=(server, caller), daemon=True)
+        answers.start()
+        _pass_on(caller, server)
+        answers.join()
+        for one in (caller, server):  # or there would soon be too many
+            one.close()
+            self._open.discard(one)
 
 
 def _pass_on(source: socket.socket, sink: socket.socket) -> None:

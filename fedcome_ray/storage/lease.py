@@ -174,7 +174,8 @@ class _Keeper:
         """An orderly end, as by Ctrl-C."""
         self.trouble = trouble
         self._say(str(trouble))
-        os.kill(os.getpid(), signal.SIGINT)
+        if not self._is_over.is_set():  # else it is ending
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 def _owner(folder: Path) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from fedcome_ray.storage.remote import Remote
 
 MARKS = ".marks.json"  # of what was pulled, by name
-Stamp = tuple[int, int]
+Stamp = tuple[int, int, int]
 
 
 class WorkingCopy:
@@ -109,5 +109,6 @@ def _is_hidden(name: str) -> bool:
 
 
 def _stamp(path: Path) -> Stamp:
+    """What changes with a file: another one in its place, although of the same size and moment."""
     found = path.stat()
-    return found.st_mtime_ns, found.st_size
+    return found.st_ino, found.st_mtime_ns, found.st_size

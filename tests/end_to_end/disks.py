@@ -2,8 +2,9 @@
 
 import os
 import subprocess
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,24 @@ class SmallDisk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        """Have nothing left, and take again what others give back meanwhile."""
+        ballast, is_over = self.folder / "ballast", threading.Event()
+
+        def fill() -> None:
+            while not is_over.wait(0.02):
+                with suppress(OSError), ballast.open("ab", buffering=0) as file:
+                    while file.write(bytes(2**16)):
+                        pass
+
+        thread = threading.Thread(target=fill)
+        thread.start()
+        yield
+        is_over.set()
+        thread.join()
+        ballast.unlink()
 
     @contextmanager
     def left(self, size: int) -> Iterator[None]:

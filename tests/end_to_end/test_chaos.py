@@ -49,6 +49,7 @@ def test_chaos_that_is_stopped_leaves_no_launch_behind() -> None:
     while not launches and time.monotonic() < end:
         time.sleep(0.1)
         launches = launches_of(own)
+    time.sleep(2)  # until who started it knows of it
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=120)
     assert launches

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from fedcome_ray.tracking.store import open_store
 from fedcome_ray.trials.folder import read_rounds
 from tests import chaos
 from tests.end_to_end.disks import read_only, small_disk
 from tests.leftovers import bits, rounds_in_mlflow
+from tests.unit.tracking.stores import TAGS
 
 pytestmark = [
     pytest.mark.ray,
@@ -56,14 +58,13 @@ def test_a_disk_may_fill_up_or_refuse_to_be_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chaos, "METHODS", ["scaffold"])
-    # Long enough for the store to be there before the last round.
-    monkeypatch.setitem(chaos.BASE, "local", {"epochs": 100, "batch_size": 4})
     expected = chaos.undisturbed(tmp_path)
     output = tmp_path / "out"
     output.mkdir()
     with small_disk(output) as disk:
+        open_store(f"sqlite:///{output / 'mlflow.db'}", "other", output, TAGS)  # else it comes late
         failures = {
-            "No space left on device": disk.left(0),
+            "No space left on device": disk.full(),
             "Read-only file system": read_only(output),
         }
         for why, failing in failures.items():

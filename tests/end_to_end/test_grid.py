@@ -16,6 +16,7 @@ import yaml
 from safetensors.numpy import load_file, save_file
 
 from fedcome_ray.trials.folder import read_rounds
+from tests import chaos
 from tests.end_to_end.commands import run, start
 
 pytestmark = [
@@ -172,7 +173,7 @@ def test_a_second_store_gets_what_was_finished_before(first: Any, folder: Path) 
 
 @pytest.fixture(scope="module")
 def long_grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    local = {"epochs": 20, "batch_size": 4}
+    local = {"epochs": 100, "batch_size": 4}  # rounds are told every second, which must be few
     base = {**GRID["base"], "rounds": LONG, "eval_every": 4, "local": local}
     axes = {"method": [{"name": "scaffold"}], "seed": [0]}
     return write_grid(tmp_path_factory.mktemp("long"), base=base, axes=axes)
@@ -185,6 +186,7 @@ def undisturbed(long_grid: Path) -> tuple[Any, list[Any]]:
     return final(output)
 
 
+@pytest.mark.timeout(1200)  # three launches, which a busy machine takes its time for
 @pytest.mark.parametrize(
     ("how", "send"),
     [
@@ -204,7 +206,7 @@ def test_an_interrupted_grid_goes_on_to_the_same_numbers(
 
     output = long_grid.parent / f"{send.__name__}-{how.name}"
     process = start("fedcome_ray.tune", "--grid", str(long_grid), "--output", str(output))
-    wait_for_rounds(output)
+    wait_for_rounds(output, 5)
     send(process.pid, how)
     said, _ = process.communicate(timeout=120)
     if how != signal.SIGKILL:
@@ -225,8 +227,8 @@ def test_an_interrupted_grid_goes_on_to_the_same_numbers(
     assert run_.info.status == "FINISHED"
 
 
-def wait_for_rounds(output: Path, count: int = 40) -> None:
-    end = time.monotonic() + 120
+def wait_for_rounds(output: Path, count: int) -> None:
+    end = time.monotonic() + chaos.PATIENCE
     while time.monotonic() < end:
         folders = list(output.glob("trials/*"))
         if folders and len(read_rounds(folders[0])) >= count:

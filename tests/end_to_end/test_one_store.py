@@ -6,12 +6,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fedcome_ray.federation.round import Round
+from fedcome_ray.launch import single
 from fedcome_ray.run import main
 from fedcome_ray.tracking import tracker
 from fedcome_ray.tracking.store import open_store
+from fedcome_ray.trials import run as trials
 from tests.end_to_end.commands import start
 from tests.leftovers import bits, rounds_in_mlflow
 from tests.servers import MlflowServer
@@ -48,15 +52,24 @@ def server(tmp_path: Path) -> Iterator[Server]:
     server.kill()
 
 
-def when_under_way(server: Server, act: Callable[[], None]) -> threading.Thread:
-    """Do something to the server as soon as it has more rounds than now."""
-    before = server.points()
+def when_under_way(
+    server: Server, act: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> threading.Thread:
+    """Do something to the server as soon as it has more rounds than now, and before it has all."""
+    before, has_acted, run_round = server.points(), threading.Event(), trials.run_round
 
     def wait_and_act() -> None:
         while server.points() == before:
             time.sleep(0.05)
         act()
+        has_acted.set()
 
+    def wait_and_run(federation: Any, *others: Any, **named: Any) -> Round:
+        if federation.state.round_index == ROUNDS // 2:
+            assert has_acted.wait(300)
+        return run_round(federation, *others, **named)
+
+    monkeypatch.setattr(trials, "run_round", wait_and_run)
     thread = threading.Thread(target=wait_and_act, daemon=True)
     thread.start()
     return thread
@@ -68,6 +81,7 @@ def test_a_server_may_go_away_and_come_back(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.setattr(single, "REPORT_SECONDS", 0.0)
     monkeypatch.setattr(tracker, "FLUSH_SECONDS", 0.2)
     monkeypatch.setattr(tracker, "REST_SECONDS", 1.0)
     monkeypatch.setattr(tracker, "PATIENCE_SECONDS", 0.0)
@@ -75,7 +89,7 @@ def test_a_server_may_go_away_and_come_back(
     command = [f"--set={setting}" for setting in SETTINGS]
     command += ["--output", str(tmp_path / "results"), "--tracking-uri", server.uri]
 
-    when_under_way(server, server.kill)
+    when_under_way(server, server.kill, monkeypatch)
     assert main(command) == 3
     out, err = capsys.readouterr()
     assert f"({server.uri}); nothing is lost, the same command mirrors the results" in out
@@ -90,7 +104,7 @@ def test_a_server_may_go_away_and_come_back(
         server.start()
 
     monkeypatch.setattr(tracker, "PATIENCE_SECONDS", 120.0)
-    journey = when_under_way(server, leave_for_a_while)
+    journey = when_under_way(server, leave_for_a_while, monkeypatch)
     assert main([*command, "--set=seed=1"]) == 0
     journey.join()
     assert rounds_in_mlflow(server.uri, "run") == [MIRRORED, MIRRORED]

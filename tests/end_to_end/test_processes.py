@@ -32,14 +32,14 @@ def is_loopback(address: str) -> bool:
     return (getattr(given, "ipv4_mapped", None) or given).is_loopback
 
 
-def workers(root: psutil.Process) -> list[psutil.Process]:
-    """The processes that Ray has started for tasks and actors, those that nobody uses included."""
+def workers(root: psutil.Process) -> list[dict[str, str]]:
+    """The environments of processes that Ray has started for tasks and actors, used or not."""
     found = []
     for process in root.children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             title = " ".join(process.cmdline())
             if title.startswith("ray::"):
-                found.append(process)
+                found.append(process.environ())
     return found
 
 
@@ -72,5 +72,5 @@ def test_a_trial_takes_a_process_that_ray_has_started_ahead(launch: psutil.Proce
     # Tune's own variables would be in the environment of one that was started for it.
     found = workers(launch)
     assert len(found) >= 2
-    of_tune = [one for one in found if class_cache.DEFAULT_ENV_VARS.keys() & one.environ().keys()]
+    of_tune = [one for one in found if class_cache.DEFAULT_ENV_VARS.keys() & one.keys()]
     assert of_tune == []

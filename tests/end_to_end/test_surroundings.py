@@ -101,19 +101,18 @@ def test_an_output_that_cannot_be_written_to_is_refused(tmp_path: Path, command:
 
 
 def test_an_output_may_be_removed_meanwhile(
-    tmp_path: Path, command: Command, undisturbed: Any
+    tmp_path: Path, command: Command, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output = tmp_path / "output"
+    output, away, save = tmp_path / "output", tmp_path / "away", trials.TrialRun.checkpoint
 
-    def remove() -> None:
-        while not list(output.glob("trials/*/checkpoint.safetensors")):
-            time.sleep(0.001)
-        output.rename(tmp_path / "away")
+    def save_and_remove(run: trials.TrialRun) -> None:
+        save(run)
+        if not away.exists():
+            output.rename(away)
 
-    thief = threading.Thread(target=remove)
-    thief.start()
-    code, said = command(output)
-    thief.join()
+    with monkeypatch.context() as patch:
+        patch.setattr(trials.TrialRun, "checkpoint", save_and_remove)
+        code, said = command(output)
     assert code == 1
     assert len(said) == 1
     assert said[0].startswith(f"failed: cannot write {output / 'trials'}")
@@ -165,8 +164,8 @@ def test_rays_object_store_may_be_full_and_its_disk_too(tmp_path: Path) -> None:
 def test_a_clock_may_be_set_back(
     tmp_path: Path, command: Command, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    backwards = (1_900_000_000.0 - 3600 * number for number in count())
-    monkeypatch.setattr(time, "time", lambda: next(backwards))
+    hours = count()  # which several threads may ask at once
+    monkeypatch.setattr(time, "time", lambda: 1_900_000_000.0 - 3600 * next(hours))
     check_completes(command, tmp_path, undisturbed)
     (folder,) = (tmp_path / "trials").iterdir()
     rounds = read_rounds(folder)

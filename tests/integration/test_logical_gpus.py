@@ -57,8 +57,13 @@ except UserError as error:
     complaint = str(error)
 said = []
 late = ShardPool(TrialPlace(1, cpus_per_shard=0.5, gpus_per_shard=1.0))
-threading.Timer(5, lambda: [ray.kill(actor) for actor in pool.actors]).start()
-wait_for_shards(late.actors, late.place.bundles[-1], said.append, seconds=1)
+
+def say(line):
+    said.append(line)
+    for actor in pool.actors:
+        ray.kill(actor)
+
+wait_for_shards(late.actors, late.place.bundles[-1], say, seconds=1)
 nodes = find_nodes()
 print(json.dumps({
     "visible": visible, "free": [free.get("GPU", 0), free["CPU"]], "complaint": complaint,

@@ -241,6 +241,7 @@ def test_gpus_are_filled_and_those_of_a_node_that_joins(cluster: RayCluster, wor
     work.gate.touch()
     assert "2 at once, each one process with 1 CPU and 0.5 GPU" in finish(launch)
     third.kill()
+    until(lambda: len(used(cluster)) == 2, "its end")
     assert bits(work.folder / "on_gpus") == work.bits
 
 

@@ -3,12 +3,14 @@
 import math
 import sqlite3
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedcome_ray.errors import FedcomeError
+from fedcome_ray.tracking import sqlite_client
 from fedcome_ray.tracking.client import Client, Point
 from fedcome_ray.tracking.sqlite_client import SqliteClient, client_of
 
@@ -135,7 +137,11 @@ def test_a_whole_run_is_the_one_that_mlflow_writes(
     assert kept[0] == kept[1] == {"artifacts", "result.json", "plugins", "own.py"}
 
 
-def test_runs_are_found_as_mlflow_finds_them(ours: Client, theirs: Client) -> None:
+def test_runs_are_found_as_mlflow_finds_them(
+    ours: Client, theirs: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # None in the millisecond of another: among those the id decides.
+    monkeypatch.setattr(sqlite_client, "_now", count(1_700_000_000_000).__next__)
     experiment = experiment_of(theirs)
     tags = {"fedcome.trial_key": "found", "fedcome.profile": "quick"}
     assert ours.eldest_run(experiment, tags) is None

@@ -9,6 +9,7 @@ import pytest
 
 from fedcome_ray.errors import UserError
 from fedcome_ray.tracking import tracker as module
+from fedcome_ray.tracking.client import Client
 from fedcome_ray.tracking.sqlite_client import client_of
 from fedcome_ray.tracking.store import Store
 from fedcome_ray.tracking.tracker import (
@@ -240,5 +241,10 @@ def test_the_end_does_not_wait_in_silence(
     monkeypatch.setattr(module, "QUIET_SECONDS", 0.01)
     said: list[str] = []
     where = (uri_of(database), "small", tmp_path / "artifacts", TAGS)
-    Tracker(*where, said.append, connect=client_of).close()
+
+    def connect_slowly(uri: str) -> Client:
+        time.sleep(0.2)
+        return client_of(uri)
+
+    Tracker(*where, said.append, connect=connect_slowly).close()
     assert said == ["writing what is left to MLflow"]
