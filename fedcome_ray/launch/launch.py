@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -21,7 +21,7 @@ from fedcome_ray.launch.work import words_of
 from fedcome_ray.storage.lease import Lease, held
 from fedcome_ray.tracking.address import check_uri
 from fedcome_ray.tracking.tracker import Tracker
-from fedcome_ray.tracking.trackers import Trackers, most_trackers
+from fedcome_ray.tracking.trackers import Once, Trackers, most_trackers
 from fedcome_ray.trials.folder import TRIALS, exclusive, is_lasting
 from fedcome_ray.trials.memory import check_memory
 from fedcome_ray.trials.origin import command_line
@@ -51,7 +51,7 @@ def launch(request: Request, console: Console) -> Outcome:
             request.grid_name,
             artifacts,
             tags,
-            cache(partial(doing, console)),  # each line once, whoever says it
+            Once(partial(doing, console)),
             fetch=partial(fetch, locations),
             log_every=locations.log_every,
         )

@@ -201,7 +201,7 @@ class _Gaps:
 
     def __init__(self, num_inputs: int) -> None:
         self._differs = np.empty(num_inputs, np.uint8)
-        self._bounds = np.empty(num_inputs + 4, np.int64)
+        self._bounds = np.empty(num_inputs + 4, np.int64)  # products read one pair more
         self.addresses = self._differs.ctypes.data, self._bounds.ctypes.data
 
 

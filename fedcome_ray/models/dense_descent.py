@@ -134,7 +134,7 @@ def score(
     """Cross-entropy of examples, and if the largest score, the first of them, is that of the label.
 
     A few at a time, which leave out no inputs but zeros: so the company of an example does not
-    change a bit of its loss.
+    change a bit of its loss, as long as weights are finite.
     """
     _pack(levels, last_level, memory, params, np.float32(1))
     level = _level(levels, last_level)

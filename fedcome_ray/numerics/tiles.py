@@ -54,7 +54,8 @@ class _Tile:
         gaps: Any, num_gaps: Any,
     ) -> list[Any]:  # fmt: skip
         """Of each row: the sum over `depth` products of a number on the left, the same for all
-        columns, and a vector on the right; but for those within gaps.
+        columns, and a vector on the right; but for those within gaps, pairs of where they begin and
+        end. One pair beyond the last is read and not used, so there must be some memory.
         """
         builder = self.builder
         before = builder.block

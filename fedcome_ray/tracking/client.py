@@ -51,7 +51,7 @@ class Client:
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
-        self._locations: dict[str, str] = {}  # of the files of runs under way, by run
+        self._locations: dict[str, str] = {}  # of the files of runs that were seen, by run
 
     def close(self) -> None:
         """Nothing is held here."""
@@ -128,7 +128,7 @@ class Client:
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         if run_id not in self._locations:
-            self.run(run_id)
+            self._seen(self._mlflow.get_run(run_id))
         repository: Any = get_artifact_repository(self._locations[run_id], self._uri)
 
         def log(path: str) -> None:

@@ -19,6 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -215,6 +216,12 @@ class Store:
 
     def close(self) -> None:
         self._client.close()
+
+    def beside(self, client: Client) -> "Store":
+        """The same experiment, for somebody else who writes other trials to it."""
+        other = copy(self)
+        other._client, other._runs, other._launch_id = client, {}, None
+        return other
 
     def begin(self, trial: Trial) -> None:
         """Make sure that the trial has a run, marked as running."""

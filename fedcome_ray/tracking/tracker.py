@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from fedcome_ray.errors import UserError, without_passwords
+from fedcome_ray.errors import FedcomeError, UserError, without_passwords
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round
 from fedcome_ray.tracking.apart import client_apart
@@ -102,7 +102,8 @@ class Untracked:
 class Tracker:
     """A queue of things to write, and the thread that writes them; `say` is for what takes long.
 
-    `is_patient` says whether the end waits for a store that fails.
+    `is_patient` says whether the end waits for a store that fails. `beside` is another tracker,
+    which opens the store for both: a launch is refused for it at its beginning, or not at all.
     """
 
     def __init__(
@@ -115,13 +116,16 @@ class Tracker:
         connect: Callable[[str], Client] = client_apart,
         fetch: Callable[[Path], object] = lambda folder: None,
         log_every: int | None = None,
+        beside: "Tracker | None" = None,
     ) -> None:
         self.uri = uri
         self._say = say
         self.is_patient = True
-        self._open_store = partial(
-            open_store, uri, experiment, artifacts, tags, connect, fetch, log_every
-        )
+        if beside is None:
+            where = (uri, experiment, artifacts, tags)
+            self._open_store = partial(open_store, *where, connect, fetch, log_every)
+        else:
+            self._open_store = partial(beside._shared_store, connect)
         self._state: State = Opening()
         self._moved = threading.Condition()
         self._due: deque[Callable[[Store], None]] = deque()
@@ -135,8 +139,7 @@ class Tracker:
     def check_open(self) -> None:
         """Block until the experiment is there; refuse a store that cannot be opened."""
         self._work.put(lambda: None)
-        with self._moved:
-            self._moved.wait_for(lambda: not isinstance(self._state, Opening))
+        self._wait_until_open()
         self.check_usable()
 
     def check_usable(self) -> None:
@@ -205,6 +208,19 @@ class Tracker:
         if self._thread.is_alive():
             self._say("writing what is left to MLflow")
             self._thread.join()
+
+    def _wait_until_open(self) -> None:
+        with self._moved:
+            self._moved.wait_for(lambda: not isinstance(self._state, Opening))
+
+    def _shared_store(self, connect: Callable[[str], Client]) -> Store:
+        """For another tracker, which asks the server for nothing to open it."""
+        self._wait_until_open()
+        match self._state:
+            case Open(store) | Resting(store):
+                return store.beside(connect(self.uri))
+            case state:
+                raise FedcomeError(getattr(state, "trouble", ""))
 
     def _enqueue_write(self, action: Callable[[Store], None]) -> None:
         self._work.put(partial(self._write, action))

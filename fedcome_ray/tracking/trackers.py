@@ -4,10 +4,11 @@ A server takes its time for every request but answers several at once, and a lau
 ends more of them than could be written one after the other.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round
@@ -15,18 +16,39 @@ from fedcome_ray.tracking.address import SERVERS
 from fedcome_ray.tracking.tracker import Tracker
 
 BESIDE_EACH_OTHER = 3
-"""Trackers of a server, each with a process of 0.2 GB: more than they would wait for the server."""
+"""Trackers of a server, each with a process of 0.2 GB; more of them would only wait for it."""
 
 
 def most_trackers(uri: str) -> int:
-    """A file has one: two would wait for each other."""
+    """A file or a database has one: two would wait for each other, or gain little."""
     return BESIDE_EACH_OTHER if uri.startswith(SERVERS) else 1
+
+
+class Once:
+    """Says each line once, whichever thread has it first."""
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self._say = say
+        self._said: set[str] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, line: str) -> None:
+        with self._lock:
+            if line not in self._said:
+                self._said.add(line)
+                self._say(line)
+
+
+class MakeTracker(Protocol):
+    """Makes one, perhaps `beside` another of the same store."""
+
+    def __call__(self, *, beside: Tracker | None) -> Tracker: ...
 
 
 class Trackers:
     """Up to so many trackers, each made when there is something to write for it."""
 
-    def __init__(self, make: Callable[[], Tracker], most: int) -> None:
+    def __init__(self, make: MakeTracker, most: int) -> None:
         self.is_patient = True  # whether the end waits for a store that fails
         self._make = make
         self._made: dict[int, Tracker] = {}
@@ -86,5 +108,6 @@ class Trackers:
 
     def _tracker(self, number: int) -> Tracker:
         if number not in self._made:
-            self._made[number] = self._make()
+            first = self._tracker(0) if number else None
+            self._made[number] = self._make(beside=first)
         return self._made[number]

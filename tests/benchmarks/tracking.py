@@ -77,7 +77,7 @@ def measure(
         make_tracker = partial(Tracker, *where, log_every=log_every)
         with Trackers(make_tracker, most_trackers(place.uri)) as tracker:
             tracker.check_open()
-            imported = cpu_seconds_of_writer()
+            imported = cpu_seconds_of_writer() * most_trackers(place.uri)
             empty, begun = place.size(), time.monotonic()
             for number, trial in enumerate(trials):
                 time.sleep(max(0.0, begun + number * seconds / num_trials - time.monotonic()))

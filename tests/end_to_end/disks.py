@@ -29,10 +29,12 @@ class SmallDisk:
 
         thread = threading.Thread(target=fill)
         thread.start()
-        yield
-        is_over.set()
-        thread.join()
-        ballast.unlink()
+        try:
+            yield
+        finally:
+            is_over.set()
+            thread.join()
+            ballast.unlink(missing_ok=True)
 
     @contextmanager
     def left(self, size: int) -> Iterator[None]:

@@ -52,25 +52,26 @@ def server(tmp_path: Path) -> Iterator[Server]:
     server.kill()
 
 
-def when_under_way(
-    server: Server, act: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+def killed_when_under_way(
+    server: Server, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None] = lambda: None
 ) -> threading.Thread:
-    """Do something to the server as soon as it has more rounds than now, and before it has all."""
-    before, has_acted, run_round = server.points(), threading.Event(), trials.run_round
+    """Kill the server as soon as it has more rounds than now, and before it has all."""
+    before, is_killed, run_round = server.points(), threading.Event(), trials.run_round
 
-    def wait_and_act() -> None:
+    def wait_and_kill() -> None:
         while server.points() == before:
             time.sleep(0.05)
-        act()
-        has_acted.set()
+        server.kill()
+        is_killed.set()
+        then()
 
     def wait_and_run(federation: Any, *others: Any, **named: Any) -> Round:
         if federation.state.round_index == ROUNDS // 2:
-            assert has_acted.wait(300)
+            assert is_killed.wait(300)
         return run_round(federation, *others, **named)
 
     monkeypatch.setattr(trials, "run_round", wait_and_run)
-    thread = threading.Thread(target=wait_and_act, daemon=True)
+    thread = threading.Thread(target=wait_and_kill, daemon=True)
     thread.start()
     return thread
 
@@ -89,7 +90,7 @@ def test_a_server_may_go_away_and_come_back(
     command = [f"--set={setting}" for setting in SETTINGS]
     command += ["--output", str(tmp_path / "results"), "--tracking-uri", server.uri]
 
-    when_under_way(server, server.kill, monkeypatch)
+    killed_when_under_way(server, monkeypatch)
     assert main(command) == 3
     out, err = capsys.readouterr()
     assert f"({server.uri}); nothing is lost, the same command mirrors the results" in out
@@ -99,12 +100,8 @@ def test_a_server_may_go_away_and_come_back(
     assert main(command) == 0
     assert rounds_in_mlflow(server.uri, "run") == [MIRRORED]
 
-    def leave_for_a_while() -> None:
-        server.kill()
-        server.start()
-
     monkeypatch.setattr(tracker, "PATIENCE_SECONDS", 120.0)
-    journey = when_under_way(server, leave_for_a_while, monkeypatch)
+    journey = killed_when_under_way(server, monkeypatch, then=server.start)
     assert main([*command, "--set=seed=1"]) == 0
     journey.join()
     assert rounds_in_mlflow(server.uri, "run") == [MIRRORED, MIRRORED]

@@ -1,5 +1,6 @@
 """A folder that goes with a place in a storage; the storage is a folder here, too."""
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -73,6 +74,19 @@ def test_only_what_changed_is_sent(remote: Watched, tmp_path: Path) -> None:
     (copy.folder / "a").unlink()
     copy.push()
     assert remote.asked() == ["put b", "delete a"]
+
+
+def test_a_file_in_place_of_one_of_the_same_size_and_moment_is_sent(
+    remote: Watched, tmp_path: Path
+) -> None:
+    fill(tmp_path / "one", a="1", new="2")
+    for path in (tmp_path / "one").iterdir():
+        os.utime(path, ns=(0, 0))
+    copy = WorkingCopy(remote, tmp_path / "one")
+    copy.push()
+    (tmp_path / "one" / "new").replace(tmp_path / "one" / "a")
+    copy.push()
+    assert remote.read("a") == b"2"
 
 
 def test_only_what_changed_is_brought(remote: Watched, tmp_path: Path) -> None:

@@ -202,6 +202,16 @@ def test_a_file_that_cannot_be_copied_leaves_the_one_that_was_there(
         ours.log_files("nobody", [str(source)])
 
 
+def test_files_also_go_where_mlflow_alone_knows_the_way(
+    ours: Client, theirs: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "result.json").write_text("{}")
+    experiment = theirs.create_experiment("by a path", str(tmp_path / "there"), {}).id
+    run_id = ours.create_run(experiment, "one", {}).id
+    ours.log_files(run_id, [str(tmp_path / "result.json")])
+    assert ours.files(run_id) == {"result.json"}
+
+
 def test_nothing_is_written_to_a_file_that_is_gone(tmp_path: Path) -> None:
     """The old one may still be open, and would take everything."""
     uri, file = f"sqlite:///{tmp_path}/mlflow.db", tmp_path / "mlflow.db"
