@@ -71,6 +71,7 @@ class StaticStep:
 
     def descend(
         self,
+        update: Tensor,
         block: ClientBlock,
         plan: Plan,
         start: Tensor,
@@ -78,7 +79,7 @@ class StaticStep:
         state: Any,
         keys: Tensor,
         lr: float,
-    ) -> Tensor:
+    ) -> None:
         """The updates of a block, which may be smaller than the buffers."""
         num, buffers = len(block.clients), self._buffers
         for own, given in zip(self._received, received, strict=True):
@@ -96,7 +97,7 @@ class StaticStep:
             buffers.weight[:num].copy_(weight)
             buffers.lr[:num].copy_(rate)
             self._replay()
-        return buffers.params[:num] - start
+        torch.sub(buffers.params[:num], start, out=update)
 
     def _step(self) -> None:
         params, grad, velocity, rows, weight, lr, keys, number = self._buffers

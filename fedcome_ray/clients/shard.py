@@ -86,8 +86,10 @@ class Shard:
         steps = StaticSteps(self.model, self.method, trainer.local, trainer.examples)
         self.trainer = replace(trainer, static_steps=steps)
 
-    def train(self, received: Any, clients: Cohort, round_index: int) -> Report:
-        """Local training of these clients: one report with a row for each."""
+    def train(
+        self, received: Any, clients: Cohort, round_index: int, report: Report | None = None
+    ) -> Report:
+        """Local training of these clients: a report with a row for each, the one given if any."""
         self.states.begin(round_index)
         received = move(received, self.device)
         cohort = np.array(clients)
@@ -95,26 +97,30 @@ class Shard:
         sizes = self.trainer.examples.sizes(cohort)
         shares = availability.shares(self.trial.availability, self.trial.seed, round_index, cohort)
         num_steps = availability.steps_taken(shares, local.num_steps(sizes))
-        widths = (self.model.dim, 1, 1, 1)
-        report = Report(*(torch.empty(len(cohort), width, device=self.device) for width in widths))
+        whole = report or Report.around(
+            torch.empty(len(cohort), self.model.dim, device=self.device)
+        )
         trainer = self._with_examples(self.trainer, cohort)
 
         def train(block: Indices, width: int) -> Report:
             ids = torch.from_numpy(cohort[block])
             state = move(self.states.of(ids), self.device)
+            rows = _as_slice(block)
             state, part = trainer.train(
-                cohort[block], num_steps[block], width, received, state, round_index
+                cohort[block],
+                num_steps[block],
+                width,
+                received,
+                state,
+                round_index,
+                None if rows is None else whole.update[rows],
             )
             self.states.propose(ids, move(state, CPU))
             return part
 
         for block, part in self._in_blocks(sizes, num_steps, trainer, train):
-            if np.array_equal(block, np.arange(len(cohort))):
-                return part
-            rows = upload(block, self.device)
-            for whole, piece in zip(report.fields(), part.fields(), strict=True):
-                whole.index_copy_(0, rows, piece)
-        return report
+            _put(part, whole, block)
+        return whole
 
     def evaluate_personally(self, params: Tensor, clients: Cohort, round_index: int) -> Scores:
         """Score the test examples of these clients, each with what it makes of the params.
@@ -305,6 +311,22 @@ class Shard:
         is_small = (self.trial.cohort_size or 0) > everybody
         cohort = everybody if is_small else self.trial.cohort_size_of(everybody)
         return examples + 2 * cohort * 4 * self.model.dim
+
+
+def _as_slice(block: Indices) -> slice | None:
+    """Positions that stand side by side."""
+    first, last = int(block[0]), int(block[-1]) + 1
+    return slice(first, last) if np.array_equal(block, np.arange(first, last)) else None
+
+
+def _put(part: Report, whole: Report, block: Indices) -> None:
+    """Write the report of some clients to their rows, where it is not written yet."""
+    rows = _as_slice(block)
+    for place, piece in zip(whole.fields(), part.fields(), strict=True):
+        if rows is None:
+            place.index_copy_(0, upload(block, place.device), piece)
+        elif piece is not part.update:
+            place[rows] = piece
 
 
 def _on_device(split: Split, part: slice, device: torch.device) -> ClientExamples:

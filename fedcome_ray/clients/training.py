@@ -78,24 +78,28 @@ class Trainer:
         received: Any,
         client_state: Any,
         round_index: int,
+        update: Tensor | None = None,
     ) -> tuple[Any, Report]:
         """So many local steps of a block of clients -> (their next states, their report).
 
-        Batches are padded to `width`, unless it is compiled code that trains.
+        Batches are padded to `width`, unless it is compiled code that trains. Updates are written
+        to the memory given, if any.
         """
         lr = self.local.lr_at(round_index)
         block = self.examples.block(clients, num_steps)
         start = self._start(received.params, client_state)
+        if update is None:
+            update = start.new_empty(len(clients), self.model.dim)
         if self.is_compiled:
-            update = self._descend_compiled(start, received, client_state, block, round_index, lr)
+            self._descend_compiled(update, start, received, client_state, block, round_index, lr)
         else:
             steps = self._plan(block, width, round_index)
             keys = self._dropout_keys(block, round_index)
             if self.static_steps is not None:
                 static = self.static_steps.of(len(clients), width, received)
-                update = static.descend(block, steps, start, received, client_state, keys, lr)
+                static.descend(update, block, steps, start, received, client_state, keys, lr)
             else:
-                update = self._descend(start, received, client_state, steps, keys, lr)
+                self._descend(update, start, received, client_state, steps, keys, lr)
         unknown = start.new_full((len(clients), 1), torch.nan)
         report = Report(
             update=update,
@@ -111,30 +115,35 @@ class Trainer:
 
     def _descend_compiled(
         self,
+        update: Tensor,
         start: Tensor,
         received: Any,
         state: Any,
         block: ClientBlock,
         round_index: int,
         lr: float,
-    ) -> Tensor:
+    ) -> None:
         """The updates of a block, by code that takes all steps of a client at once."""
         assert isinstance(self.model, Compiled)
         assert self.method.terms is not None
         key = round_key(self.seed, self.batches, round_index)
         steps = course(self.examples, block, self.local.batch_size, key)
-        update = start.new_empty(len(block.clients), self.model.dim)
         starts = start.expand_as(update)
         for some in self._groups(update):
             rule = self._rule(self.method.terms(received, of_some(state, some)), lr)
             self.model.descend(update[some], starts[some], steps.of(some), rule)
-        return update
 
     def _descend(
-        self, start: Tensor, received: Any, state: Any, steps: Plan, keys: Tensor, lr: float
-    ) -> Tensor:
+        self,
+        update: Tensor,
+        start: Tensor,
+        received: Any,
+        state: Any,
+        steps: Plan,
+        keys: Tensor,
+        lr: float,
+    ) -> None:
         """The updates of a block."""
-        update = start.new_empty(len(keys), self.model.dim)
         starts = start.expand_as(update)
         for some in self._groups(update):
             batches = self._batches(steps.of(some), keys[some])
@@ -144,7 +153,6 @@ class Trainer:
                 self._descend_fused(update[some], starts[some], rule, batches)
             else:
                 self._descend_by_gradients(update[some], starts[some], correction, batches, lr)
-        return update
 
     def _carry(self, received: Any, state: Any, report: Report) -> Any:
         """The next states of a block."""

@@ -57,10 +57,8 @@ def run_round(
     phases.end("sample")
     received = server.broadcast()  # what they are sent
     phases.end("broadcast")
-    reports = shards.train(received, cohort, index)  # local training
+    report = shards.train(received, cohort, index)  # local training: a row for each of them
     phases.end("train")
-    report = server.gather(cohort, reports)  # one report for the whole cohort
-    phases.end("gather")
     info = server.aggregate(cohort, report)  # sampler learns; consensus or mean; params move
     phases.end("aggregate")
     test = shards.evaluate(server.params) if evaluate else None  # every client's test set

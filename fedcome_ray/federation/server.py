@@ -67,15 +67,10 @@ class Server:
         """What the cohort is sent."""
         return self.method.broadcast(self.state.method)
 
-    def gather(self, cohort: Cohort, reports: list[Report]) -> Report:
-        """One report for the cohort from those of its shards, in its order; they are used up."""
-        report = Report.join(reports) if cohort else Report.of_nobody(self.params)
-        _check_finite(report, cohort, self.state.round_index)
-        return report
-
     def aggregate(self, cohort: Cohort, report: Report) -> Info:
         """Learn from the cohort's report, if there is any, and go on to the next round."""
         round_index, method, sampler = self.state
+        _check_finite(report, cohort, round_index)
         next_method: Any = method
         info: Info = {}
         if cohort:
@@ -107,12 +102,13 @@ class Server:
 def num_opposed(report: Report, move: torch.Tensor) -> float:
     """Clients whose own update points away from the server's move: their risk is likely to rise."""
     along = report.update @ move
-    lengths = torch.linalg.vector_norm(report.update, dim=-1) * move.norm()
-    return float((along < -ROUNDING * lengths).sum())
+    return float((along < -ROUNDING * report.lengths * move.norm()).sum())
 
 
 def _check_finite(report: Report, cohort: Cohort, round_index: int) -> None:
-    finite = torch.isfinite(report.update.sum(-1)).numpy(force=True)
+    if torch.isfinite(report.lengths).all():
+        return
+    finite = torch.isfinite(report.update).all(-1).numpy(force=True)  # their squares need not be
     if not finite.all():
         lost = np.array(cohort)[~finite].tolist()
         raise DivergenceError(

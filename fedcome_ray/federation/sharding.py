@@ -31,6 +31,12 @@ def split_cohort(cohort: Cohort, num_clients: int, num_shards: int) -> list[Coho
     return [cohort[start:end] for start, end in pairwise(bounds)]
 
 
+def rows_of(shares: Sequence[Cohort]) -> list[slice]:
+    """Where the clients of each share stand in the cohort that was split."""
+    ends = np.cumsum([0, *map(len, shares)]).tolist()
+    return [slice(first, last) for first, last in pairwise(ends)]
+
+
 def split_states(states: Arrays, num_clients: int, num_shards: int) -> list[Arrays]:
     """The part of the clients' states that belongs to each shard."""
     clients = states.get("ids", np.empty(0, np.int64))

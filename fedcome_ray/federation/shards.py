@@ -16,6 +16,7 @@ from fedcome_ray.federation.sharding import (
     join_scores,
     join_states,
     part_of,
+    rows_of,
     split_cohort,
     split_scored,
     split_states,
@@ -33,8 +34,8 @@ class Shards(Protocol):
     population: Population
     device: torch.device  # where their reports are
 
-    def train(self, received: Any, cohort: Cohort, round_index: int) -> list[Report]:
-        """Local training of the cohort: reports whose rows, joined, are in the cohort's order."""
+    def train(self, received: Any, cohort: Cohort, round_index: int) -> Report:
+        """Local training of the cohort: a report with a row for each of them, in its order."""
 
     def losses(self, params: Tensor, clients: Cohort) -> Floats:
         """The mean training loss of each of these clients."""
@@ -75,13 +76,14 @@ class LocalShards:
             for number in range(num_shards)
         ]
 
-    def train(self, received: Any, cohort: Cohort, round_index: int) -> list[Report]:
+    def train(self, received: Any, cohort: Cohort, round_index: int) -> Report:
         shares = split_cohort(cohort, self.population.num_clients, len(self.shards))
-        return [
-            shard.train(received, clients, round_index)
-            for shard, clients in zip(self.shards, shares, strict=True)
-            if clients
-        ]
+        dim = self.shards[0].model.dim
+        report = Report.around(torch.empty(len(cohort), dim, device=self.device))
+        for shard, clients, rows in zip(self.shards, shares, rows_of(shares), strict=True):
+            if clients:
+                shard.train(received, clients, round_index, report.of(rows))
+        return report
 
     def losses(self, params: Tensor, clients: Cohort) -> Floats:
         shares = split_cohort(clients, self.population.num_clients, len(self.shards))

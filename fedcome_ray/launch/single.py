@@ -216,8 +216,9 @@ def shards_of(
     with large_modules():
         from fedcome_ray.runtime.connection import SHARDS, connected
         from fedcome_ray.runtime.feasibility import lay_out
+        from fedcome_ray.runtime.pool import ShardPool
         from fedcome_ray.runtime.populations import share, with_own_files
-        from fedcome_ray.runtime.shards import RayShards, ShardPool
+        from fedcome_ray.runtime.shards import RayShards
         from fedcome_ray.runtime.waiting import wait_for_shards
 
     with connected(machine, console, SHARDS):

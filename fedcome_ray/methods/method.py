@@ -15,7 +15,6 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from fedcome_ray.numerics.arrays import aligned
 from fedcome_ray.numerics.geometry import gram_matrix
 
 Cohort = tuple[int, ...]
@@ -32,30 +31,9 @@ class Report:
     num_examples: Tensor  # client scalar
 
     @staticmethod
-    def join(reports: "list[Report]") -> "Report":
-        """One report for the clients of several, in the order given; the list is empty afterwards.
-
-        Each of them is let go when it has been copied, so that no process holds all updates twice.
-        """
-        if len(reports) == 1:
-            return Report(*map(aligned, reports.pop().fields()))
-        num_clients = sum(len(report.update) for report in reports)
-        fields = reports[0].fields()
-        whole = Report(*(field.new_empty(num_clients, field.shape[1]) for field in fields))
-        del fields
-        first = 0
-        while reports:
-            part = reports.pop(0)
-            last = first + len(part.update)
-            for field, piece in zip(whole.fields(), part.fields(), strict=True):
-                field[first:last] = piece
-            first = last
-        return whole
-
-    @staticmethod
-    def of_nobody(params: Tensor) -> "Report":
-        """A report without a row."""
-        return Report(params.new_empty(0, len(params)), *[params.new_empty(0, 1)] * 3)
+    def around(update: Tensor) -> "Report":
+        """A report to be filled, in the memory given for its updates."""
+        return Report(update, *(update.new_empty(len(update), 1) for _ in range(3)))
 
     def fields(self) -> tuple[Tensor, ...]:
         """What is sent, in the order of the constructor."""
@@ -74,6 +52,12 @@ class Report:
     def weights(self) -> Tensor:
         """Averaging weights of the cohort in proportion to its examples, `[cohort]`, sum 1."""
         return self.num_examples.squeeze(-1) / self.num_examples.sum()
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """Of the cohort's updates, `[cohort]`, computed once."""
+        lengths: Tensor = torch.linalg.vector_norm(self.update, dim=-1)
+        return lengths
 
     @cached_property
     def gram(self) -> Tensor:

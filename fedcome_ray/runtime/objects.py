@@ -1,20 +1,43 @@
-"""Ray's object store, which takes what does not fit into memory to the disk, until that is full."""
+"""What goes to other processes, and Ray's object store, which takes some of it.
 
-from collections.abc import Sequence
+What does not fit into memory goes to the disk, until that is full.
+"""
+
+import pickle
+from functools import cached_property
 from typing import Any
 
 import ray
+from ray import cloudpickle
 
 from fedcome_ray.errors import StorageError
+from fedcome_ray.numerics.arrays import to_arrays
 from fedcome_ray.runtime import MOST_WITH_A_CALL
 
 NO_ROOM = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
 
 
-def message(arrays: Sequence[Any]) -> Any:
-    """Arrays as calls are given them: few as they are, many by reference."""
-    num_bytes = sum(array.nbytes for array in arrays)
-    return arrays if num_bytes <= MOST_WITH_A_CALL else put(arrays)
+class Message:
+    """What all shards are sent, in the form that each way needs, made at most once."""
+
+    def __init__(self, received: Any) -> None:
+        self._arrays = to_arrays(received)
+
+    @cached_property
+    def to_call_with(self) -> Any:
+        """A few numbers as they are, many by reference."""
+        num_bytes = sum(array.nbytes for array in self._arrays)
+        return self._arrays if num_bytes <= MOST_WITH_A_CALL else put(self._arrays)
+
+    @cached_property
+    def packed(self) -> bytes:
+        return pack(self._arrays)
+
+
+def pack(value: Any) -> bytes:
+    """Also of classes that only a plugin knows."""
+    packed: bytes = cloudpickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+    return packed
 
 
 def put(value: Any) -> Any:

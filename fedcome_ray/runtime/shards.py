@@ -1,26 +1,27 @@
 """Shards of clients behind Ray actors: the same federation, in other processes."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import ray
-from ray.util.placement_group import get_current_placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+import torch
 from torch import Tensor
 
 from fedcome_ray import methods
 from fedcome_ray.clients.company import computed_with
-from fedcome_ray.clients.evaluation import Evaluation, Scores
+from fedcome_ray.clients.evaluation import Evaluation
 from fedcome_ray.clients.shard import Shard
 from fedcome_ray.datasets.population import Side
 from fedcome_ray.errors import ShardError
-from fedcome_ray.experiments.trial import Trial, check_plugins
+from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.sharding import (
     join_scores,
     join_states,
     part_of,
+    rows_of,
     split_cohort,
     split_scored,
     split_states,
@@ -28,21 +29,17 @@ from fedcome_ray.federation.sharding import (
 from fedcome_ray.federation.shards import LocalShards, Shards
 from fedcome_ray.methods.method import Cohort, OnlyParams, Report
 from fedcome_ray.numerics import device
-from fedcome_ray.numerics.arrays import (
-    Arrays,
-    shared_tensor,
-    to_arrays,
-    to_tensors,
-)
+from fedcome_ray.numerics.arrays import Arrays, shared_tensor
 from fedcome_ray.numerics.geometry import Floats
 from fedcome_ray.numerics.libraries import Arithmetic
-from fedcome_ray.plugins import load_plugins
-from fedcome_ray.runtime import objects
+from fedcome_ray.runtime import lines, objects
+from fedcome_ray.runtime.lines import Line, Memories, Place, Question
+from fedcome_ray.runtime.objects import Message
 from fedcome_ray.runtime.placement import TrialPlace
+from fedcome_ray.runtime.pool import ShardPool
 from fedcome_ray.runtime.populations import SharedPopulation
 from fedcome_ray.runtime.waiting import AnswerTimes
 
-AnyT = TypeVar("AnyT")
 MakeShards = Callable[[Trial, SharedPopulation], Shards]
 """(trial, its population) -> its shards, ready to train"""
 
@@ -69,98 +66,20 @@ def in_a_pool(place: TrialPlace, plugins: Sequence[str]) -> MakeShards:
     return make
 
 
-class ShardHost:
-    """The process of a shard actor; it serves one trial after the other."""
+class Called:
+    """A shard that is asked by calls of Ray."""
 
-    def __init__(self, place: TrialPlace) -> None:
-        device.prepare_process()
-        self._place = place
-        self._device = device.CPU
-        self._shard: Shard | None = None
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+        self._call: Any = None
 
-    def load(
-        self, trial: dict[str, Any], plugins: list[str], shared: SharedPopulation, number: int
-    ) -> Arithmetic:
-        """Serve this trial, as the shard with this number; what it computes with."""
-        load_plugins(plugins)
-        settings = Trial.model_validate(trial)
-        check_plugins(settings)
-        self._shard = None  # its memory is needed for the next
-        self._device = device.pick(self._place.gpus_per_shard)
-        population, place = shared.fetch(), self._place
-        part = part_of(population, settings, number, place.num_shards)
-        self._shard = Shard(settings, population, self._device, place.memory_per_shard, part)
-        return computed_with(self._device)
+    def ask(self, question: Question, message: Message, seconds: float) -> None:
+        what = getattr(self._actor, question.what)
+        self._call = what.remote(message.to_call_with, *question.arguments)
 
-    def train(self, received: Any, clients: Cohort, round_index: int) -> tuple[Any, ...]:
-        report = self.shard.train(to_tensors(received), clients, round_index)
-        return tuple(field.numpy(force=True) for field in report.fields())
-
-    def losses(self, received: Any, clients: Cohort) -> Floats:
-        return self.shard.losses(to_tensors(received).params, clients)
-
-    def evaluate(self, received: Any, parts: list[int], side: Side) -> Scores:
-        return self.shard.evaluate(to_tensors(received).params, parts, side)
-
-    def evaluate_personally(self, received: Any, clients: Cohort, round_index: int) -> Scores:
-        return self.shard.evaluate_personally(to_tensors(received).params, clients, round_index)
-
-    def export_states(self) -> Arrays:
-        return self.shard.states.export()
-
-    def restore_states(self, states: Arrays) -> None:
-        self.shard.states.restore(states)
-
-    @property
-    def shard(self) -> Shard:
-        assert self._shard is not None
-        return self._shard
-
-
-class ShardPool:
-    """Shard actors that outlive trials: starting a torch process costs more than a small trial.
-
-    They live in the placement group of the actor that owns the pool, so a trial either has all its
-    resources or waits.
-    """
-
-    def __init__(self, place: TrialPlace) -> None:
-        self.place = place
-        self._times = AnswerTimes()
-        self.actors = [self._start(number) for number in range(place.num_actors)]
-
-    def replace_all(self) -> None:
-        """Let no process of the pool be used again: one that is being killed may still answer."""
-        for number in range(len(self.actors)):
-            self._replace(number)
-
-    def replace_dead(self) -> None:
-        """Start others for actors that are dead, or hang."""
-        for number, actor in enumerate(self.actors):
-            try:
-                self._times.get("ready", [actor.__ray_ready__.remote()])
-            except ray.exceptions.RayActorError:
-                self.actors[number] = self._start(number)
-            except ray.exceptions.GetTimeoutError:
-                self._replace(number)
-
-    def _replace(self, number: int) -> None:
-        ray.kill(self.actors[number])
-        self.actors[number] = self._start(number)
-
-    def _start(self, number: int) -> Any:
-        place, group = self.place, get_current_placement_group()
-        where: dict[str, Any] = {"label_selector": place.label_selector(place.bundles[-1])}
-        if group is not None:
-            strategy = PlacementGroupSchedulingStrategy(
-                group, placement_group_bundle_index=number + 1
-            )
-            where = {"scheduling_strategy": strategy}
-        return (
-            ray.remote(ShardHost)
-            .options(num_cpus=place.cpus_per_shard, num_gpus=place.gpus_per_shard, **where)
-            .remote(place)
-        )
+    def hear(self, seconds: float) -> Any:
+        call, self._call = self._call, None  # with it goes its answer
+        return ray.get(call, timeout=seconds)
 
 
 class RayShards:
@@ -172,13 +91,16 @@ class RayShards:
         self.pool, place = pool, pool.place
         self.population = shared.fetch()
         self._method = methods.build(trial.method)
-        # Reports of actors come through the object store, to where the server computes.
+        self._cohort_size = trial.cohort_size_of(self.population.num_clients)
+        # Reports of actors come through memory, to where the server computes.
         self.device = device.pick(place.gpus_per_shard if place.is_joint else 0.0)
         self._own: list[Shard] = []
         if place.is_joint:
             part = part_of(self.population, trial, 0, place.num_shards)
             memory = place.memory_per_shard
             self._own = [Shard(trial, self.population, self.device, memory, part)]
+        self._others: dict[int, Called | Line] = {}  # by their numbers
+        self._memories: Memories | None = None
         self._times = AnswerTimes()
         self._load_arguments = (trial.model_dump(mode="json"), list(plugins), shared)
         try:
@@ -186,45 +108,65 @@ class RayShards:
         except ShardError:  # of an actor that has died since the pool looked
             self.rebuild()
 
-    def train(self, received: Any, cohort: Cohort, round_index: int) -> list[Report]:
-        message = objects.message(to_arrays(received))  # once, for all actors
-        own, others = self._ask("train", received, message, self._shares(cohort), round_index)
-        return [*own, *map(self._report, others)]
+    def train(self, received: Any, cohort: Cohort, round_index: int) -> Report:
+        shares = self._shares(cohort)
+        rows = rows_of(shares)
+        update, places = self._room_for(rows, received.params)
+        report = Report.around(update)
+
+        def train_own(shard: Shard) -> tuple[()]:
+            shard.train(received, shares[0], round_index, report.of(rows[0]))
+            return ()
+
+        answers = self._ask("train", received, shares, round_index, own=train_own, places=places)
+        for number, fields in answers:  # those that the shard has not written to memory itself
+            parts = report.of(rows[number]).fields()
+            for part, field in zip(parts[len(parts) - len(fields) :], fields, strict=True):
+                part.copy_(shared_tensor(field))
+        return report
 
     def losses(self, params: Tensor, clients: Cohort) -> Floats:
-        message = objects.message(to_arrays(OnlyParams(params)))
-        own, others = self._ask("losses", params, message, self._shares(clients))
-        return np.concatenate([*own, *others])
+        shares = self._shares(clients)
+        answers = self._ask(
+            "losses", OnlyParams(params), shares, own=lambda shard: shard.losses(params, shares[0])
+        )
+        return np.concatenate([losses for _, losses in answers])
 
     def evaluate(self, params: Tensor, side: Side = "test") -> Evaluation:
-        message = objects.message(to_arrays(OnlyParams(params)))
         split = self.population.side(side)
         shares = split_scored(self._method, split, self.pool.place.num_shards)
-        own, others = self._ask("evaluate", params, message, shares, side)
-        return join_scores([*own, *others], split)
+        answers = self._ask(
+            "evaluate",
+            OnlyParams(params),
+            shares,
+            side,
+            own=lambda shard: shard.evaluate(params, shares[0], side),
+        )
+        return join_scores([scores for _, scores in answers], split)
 
     def evaluate_personally(self, params: Tensor, round_index: int) -> Evaluation:
-        message = objects.message(to_arrays(OnlyParams(params)))
         shares = self._shares(tuple(range(self.population.num_clients)))
-        own, others = self._ask("evaluate_personally", params, message, shares, round_index)
-        return join_scores([*own, *others], self.population.test)
+        answers = self._ask(
+            "evaluate_personally",
+            OnlyParams(params),
+            shares,
+            round_index,
+            own=lambda shard: shard.evaluate_personally(params, shares[0], round_index),
+        )
+        return join_scores([scores for _, scores in answers], self.population.test)
 
     def computed_with(self) -> Sequence[Arithmetic]:
         return [*(computed_with(shard.device) for shard in self._own), *self._computed_with]
 
     def export_states(self) -> Arrays:
-        calls = [actor.export_states.remote() for actor in self.pool.actors]
         own = [shard.states.export() for shard in self._own]
-        return join_states([*own, *self._answers("export_states", calls)])
+        return join_states([*own, *self._call("export_states")])
 
     def restore_states(self, states: Arrays) -> None:
         shares = split_states(states, self.population.num_clients, self.pool.place.num_shards)
-        for shard, share in self._with_own(shares):
-            shard.states.restore(share)
-        self._answers(
-            "restore_states",
-            [actor.restore_states.remote(share) for actor, share in self._with_actors(shares)],
-        )
+        for shard in self._own:
+            shard.states.restore(shares[0])
+        self._call("restore_states", lambda number: (shares[number],))
 
     def rebuild(self) -> None:
         self.pool.replace_dead()
@@ -232,67 +174,92 @@ class RayShards:
 
     def _load(self) -> None:
         # Asked now, and not of a shard that has died since its last round.
-        self._computed_with = self._answers(
-            "load",
-            [
-                actor.load.remote(*self._load_arguments, number)
-                for actor, number in self._with_actors(range(self.pool.place.num_shards))
-            ],
-        )
+        self._computed_with = self._call("load", lambda number: (*self._load_arguments, number))
+        self._others = {number: Called(actor) for number, actor in self._actors()}
+        if lines.IS_POSSIBLE and self.device == device.CPU:
+            with lines.open_exchange() as exchange:
+                have_dialled = self._call("dial", lambda number: (exchange.address, number))
+                with self._replacing("dial"):
+                    self._others |= exchange.accept(sum(have_dialled))
 
     def _shares(self, clients: Cohort) -> list[Cohort]:
         return split_cohort(clients, self.population.num_clients, self.pool.place.num_shards)
 
-    def _ask(
-        self, what: str, given: Any, message: Any, shares: Sequence[Any], *others: Any
-    ) -> tuple[list[Any], list[Any]]:
-        """What the shard of this process answers, and what the actors do, each for its share.
+    def _actors(self) -> Iterator[tuple[int, Any]]:
+        """With the numbers of their shards."""
+        return enumerate(self.pool.actors, start=len(self._own))
 
-        Actors are sent the message for what is given; shards without a share are not asked.
+    def _room_for(
+        self, rows: Sequence[slice], params: Tensor
+    ) -> tuple[Tensor, Sequence[Place | None]]:
+        """Memory for updates, and where those of each shard are in it, if a shard can see it."""
+        num_rows, width = rows[-1].stop, len(params)
+        if not any(isinstance(other, Line) for other in self._others.values()):
+            return torch.empty(num_rows, width, device=self.device), [None] * len(rows)
+        if self._memories is None or self._memories.most_rows < num_rows:
+            self._memories = Memories(max(num_rows, self._cohort_size), width)
+        memory, update = self._memories.take(num_rows)
+        return update, [Place(memory, some, width) for some in rows]
+
+    def _ask(
+        self,
+        what: str,
+        received: Any,
+        shares: Sequence[Any],
+        *others: Any,
+        own: Callable[[Shard], Any],
+        places: Sequence[Place | None] | None = None,
+    ) -> Iterator[tuple[int, Any]]:
+        """The answers of shards, each for its share, with their numbers, in that order.
+
+        `own` asks the shard of this process. Shards without a share are not asked.
         """
         begun = time.monotonic()
-        calls = [
-            getattr(actor, what).remote(message, share, *others)
-            for actor, share in self._with_actors(shares)
-            if share
-        ]
-        own = [  # while the others are at work
-            getattr(shard, what)(given, share, *others)
-            for shard, share in self._with_own(shares)
-            if share
-        ]
-        return own, self._answers(what, calls, begun)
+        message = Message(received)
+        asked = [number for number in self._others if shares[number]]
+        with self._replacing(what):
+            for number in asked:
+                place = None if places is None else places[number]
+                question = Question(what, (shares[number], *others), place)
+                self._others[number].ask(question, message, self._times.limit(what))
+        for shard in self._own:  # while the others are at work
+            if shares[0]:
+                yield 0, own(shard)
+        for number in asked:
+            with self._replacing(what), self._times.waiting(what, begun) as seconds:
+                answer = self._others[number].hear(seconds)
+            yield number, answer
 
-    def _with_own(self, shares: Sequence[AnyT]) -> Iterable[tuple[Shard, AnyT]]:
-        """The shard of this process, if there is one, with its share."""
-        return zip(self._own, shares, strict=False)
-
-    def _with_actors(self, shares: Sequence[AnyT]) -> Iterable[tuple[Any, AnyT]]:
-        """The other shards, each with its share."""
-        return zip(self.pool.actors, shares[len(self._own) :], strict=True)
-
-    def _report(self, fields: tuple[Any, ...]) -> Report:
-        return Report(*(shared_tensor(field).to(self.device) for field in fields))
-
-    def _answers(
-        self, question: str, calls: Sequence[Any], begun: float | None = None
+    def _call(
+        self, what: str, arguments: Callable[[int], tuple[Any, ...]] = lambda number: ()
     ) -> list[Any]:
-        """The results of calls to actors; their death is ours to handle, their errors are not.
+        """What all actors answer, by calls."""
+        calls = [
+            getattr(actor, what).remote(*arguments(number)) for number, actor in self._actors()
+        ]
+        with self._replacing(what), self._times.waiting(what) as seconds:
+            return list(ray.get(calls, timeout=seconds))
+
+    @contextmanager
+    def _replacing(self, what: str) -> Iterator[None]:
+        """The death of actors is ours to handle, their errors are not.
 
         An actor whose GPU is lost, or that hangs, is as good as dead. Which one it is does not
         matter: all of them go back to the last checkpoint anyway.
         """
         try:
-            return self._times.get(question, calls, begun)
-        except ray.exceptions.RayTaskError as error:
+            yield
+        except (ray.exceptions.RayTaskError, lines.ForeignError) as error:
             if isinstance(error.cause, objects.NO_ROOM):
                 raise objects.no_room() from error
             if not device.is_lost(error.cause):
                 raise error.cause from error
             self.pool.replace_all()
             raise ShardError(f"a shard lost its GPU: {error.cause}") from error
-        except ray.exceptions.GetTimeoutError as error:
+        except TimeoutError as error:  # Ray's is one, too
             self.pool.replace_all()
-            raise ShardError(f"a shard hangs, asked to `{question}`") from error
+            raise ShardError(f"a shard hangs, asked to `{what}`") from error
         except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
+            raise ShardError(f"a shard died: {error}") from error
+        except lines.LostLineError as error:
             raise ShardError(f"a shard died: {error}") from error

@@ -1,7 +1,8 @@
 """Whatever waits for resources says so, and for what: Ray itself waits in silence."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import ray
@@ -24,12 +25,16 @@ class AnswerTimes:
     def __init__(self) -> None:
         self._longest: dict[str, float] = {}  # by what they were asked
 
-    def get(self, question: str, calls: Sequence[Any], begun: float | None = None) -> list[Any]:
-        """The answers, as `ray.get` has them; of calls that were `begun` before, or now."""
+    def limit(self, question: str) -> float:
+        """Seconds."""
+        return MANY * max(LEAST_SECONDS, self._longest.get(question, FIRST_SECONDS))
+
+    @contextmanager
+    def waiting(self, question: str, begun: float | None = None) -> Iterator[float]:
+        """The limit, while answers are waited for that were asked for when it `begun`, or now."""
         start = time.monotonic() if begun is None else begun
-        limit = MANY * max(LEAST_SECONDS, self._longest.get(question, FIRST_SECONDS))
         try:
-            return list(ray.get(list(calls), timeout=limit))
+            yield self.limit(question)
         finally:  # also of those that hang: had they only been slow, they get longer next time
             took = time.monotonic() - start
             self._longest[question] = max(took, self._longest.get(question, 0.0))

@@ -32,8 +32,9 @@ from fedcome_ray.models.dense import Dense
 from fedcome_ray.numerics.device import prepare_process
 from fedcome_ray.runtime.connection import SHARDS, connected
 from fedcome_ray.runtime.placement import TrialPlace
+from fedcome_ray.runtime.pool import ShardPool
 from fedcome_ray.runtime.populations import share
-from fedcome_ray.runtime.shards import RayShards, ShardPool
+from fedcome_ray.runtime.shards import RayShards
 from tests.benchmarks.processes import cpu_seconds, resident_bytes
 from tests.benchmarks.workloads import (
     CIFAR10,

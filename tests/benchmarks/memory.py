@@ -24,8 +24,9 @@ from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.federation.shards import LocalShards, Shards
 from fedcome_ray.runtime.connection import SHARDS, connected
 from fedcome_ray.runtime.placement import TrialPlace
+from fedcome_ray.runtime.pool import ShardPool
 from fedcome_ray.runtime.populations import share
-from fedcome_ray.runtime.shards import RayShards, ShardPool
+from fedcome_ray.runtime.shards import RayShards
 from fedcome_ray.trials.run import TrialRun
 from tests.benchmarks.processes import Usage, usages
 

@@ -35,8 +35,9 @@ from fedcome_ray.numerics.arrays import to_arrays
 from fedcome_ray.numerics.device import prepare_process
 from fedcome_ray.runtime.connection import SHARDS, connected
 from fedcome_ray.runtime.placement import TrialPlace
+from fedcome_ray.runtime.pool import ShardPool
 from fedcome_ray.runtime.populations import share
-from fedcome_ray.runtime.shards import RayShards, ShardPool
+from fedcome_ray.runtime.shards import RayShards
 from tests.benchmarks.processes import cpu_seconds_by_process, peak_bytes, usages
 
 LEAST_CPU = 0.5  # seconds of rounds: the system counts in ticks of 10 ms
@@ -92,12 +93,12 @@ class CountingShards(RayShards):
 
     bytes_down = bytes_up = 0
 
-    def train(self, received: Any, cohort: Cohort, round_index: int) -> list[Report]:
-        reports = super().train(received, cohort, round_index)
+    def train(self, received: Any, cohort: Cohort, round_index: int) -> Report:
+        report = super().train(received, cohort, round_index)
         asked = sum(1 for part in self._shares(cohort) if part)
         self.bytes_down += asked * len(pickle.dumps(to_arrays(received), protocol=5))
-        self.bytes_up += sum(field.nbytes for report in reports for field in report.fields())
-        return reports
+        self.bytes_up += sum(field.nbytes for field in report.fields())
+        return report
 
 
 def measure(case: Case) -> Cost:

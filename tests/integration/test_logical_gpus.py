@@ -41,7 +41,8 @@ from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.runtime.nodes import find_nodes
 from fedcome_ray.runtime.placement import TrialPlace
 from fedcome_ray.runtime.populations import share
-from fedcome_ray.runtime.shards import RayShards, ShardPool
+from fedcome_ray.runtime.pool import ShardPool
+from fedcome_ray.runtime.shards import RayShards
 from fedcome_ray.runtime.waiting import wait_for_shards
 
 pool = ShardPool(TrialPlace(4, cpus_per_shard=0.5, gpus_per_shard=0.5))
@@ -78,7 +79,7 @@ from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.launch.tune_run import placement_group
 from fedcome_ray.numerics.device import Gpu
 from fedcome_ray.runtime import feasibility, nodes
-from fedcome_ray.runtime.shards import ShardPool
+from fedcome_ray.runtime.pool import ShardPool
 import ray
 from ray.cluster_utils import Cluster
 from ray.util import placement_group_table, remove_placement_group

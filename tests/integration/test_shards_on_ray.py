@@ -17,12 +17,13 @@ from fedcome_ray import datasets, methods
 from fedcome_ray.datasets.population import Population
 from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.federation.shards import LocalShards
-from fedcome_ray.runtime import waiting
+from fedcome_ray.runtime import lines, waiting
 from fedcome_ray.runtime.feasibility import check_feasible
 from fedcome_ray.runtime.nodes import find_nodes
 from fedcome_ray.runtime.placement import TrialPlace
+from fedcome_ray.runtime.pool import ShardPool
 from fedcome_ray.runtime.populations import share
-from fedcome_ray.runtime.shards import RayShards, ShardPool
+from fedcome_ray.runtime.shards import RayShards
 from fedcome_ray.trials.folder import read_result, read_rounds
 from fedcome_ray.trials.run import TrialRun
 
@@ -133,6 +134,33 @@ def test_absent_clients_stragglers_and_personal_results_are_the_same_on_ray(
     on_ray, metrics_on_ray = run_to_the_end(run)
     assert on_ray == digest
     assert comparable(metrics_on_ray) == comparable(metrics)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
+@pytest.mark.parametrize("pool", [2, "joint"])
+def test_shards_without_a_line_are_called_and_change_no_bit(
+    method: str,
+    pool: Any,
+    cluster: Any,
+    population: Population,
+    shared: Any,
+    pools: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As shards on other machines are."""
+    trial = trial_of(method, eval_personal_epochs=1)
+    usual = "Line" if lines.IS_POSSIBLE else "Called"
+    with_lines = RayShards(trial, shared, pools[pool])
+    first = TrialRun(trial, population, with_lines, tmp_path / "lines")
+    expected = run_to_the_end(first)
+    monkeypatch.setattr(lines, "IS_POSSIBLE", False)
+    called = RayShards(trial, shared, pools[pool])
+    found = run_to_the_end(TrialRun(trial, population, called, tmp_path / "calls"))
+    for shards, kind in ((with_lines, usual), (called, "Called")):
+        assert {type(other).__name__ for other in shards._others.values()} == {kind}
+    assert found[0] == expected[0]
+    assert comparable(found[1]) == comparable(expected[1])
 
 
 def kill(actor: Any) -> None:

@@ -115,28 +115,25 @@ def test_the_number_of_shards_changes_no_bit(model, method, num_shards) -> None:
 
 
 @pytest.mark.parametrize("offset", [1, 2, 3, 7])
-@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedcome", "fedfv"])
-def test_where_reports_lie_in_memory_changes_no_bit(method, offset) -> None:
-    """Reports come from other processes, at any address."""
-    population = make_population([9, 30, 14, 1], FEATURES["mlp"])
-    trial = Trial.model_validate({"model": {"name": "mlp"}, "method": {"name": method}})
-    shard = Shard(trial, population)
-    cohort = (0, 1, 2, 3)
-    report = train(shard, cohort)
-    displaced = Report(*(displace(field, offset) for field in report.fields()))
-    steps = []
-    for some in (report, displaced):
-        server = Server(trial, shard.model.init(1), 4)
-        server.aggregate(cohort, server.gather(cohort, [some]))
-        steps.append(server.params)
-    assert torch.equal(*steps)
-
-
-def displace(tensor, offset) -> Tensor:
-    """The same numbers, beginning so many of them after where a tensor of PyTorch's begins."""
-    memory = torch.zeros(tensor.numel() + offset)
-    view = memory[offset:].view_as(tensor)
-    return view.copy_(tensor)
+@pytest.mark.parametrize("model", sorted(FEATURES))
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "feddc"])
+def test_where_updates_are_written_to_changes_no_bit(method, model, offset) -> None:
+    """A shard's rows begin anywhere in the report of the whole cohort."""
+    population = make_population([9, 30, 14, 1], FEATURES[model])
+    trial = Trial.model_validate({"model": {"name": model}, "method": {"name": method}})
+    shard, other = Shard(trial, population), Shard(trial, population)
+    server = shard.method.init_server(shard.model.init(1), 4)
+    received, cohort = shard.method.broadcast(server), (0, 1, 2, 3)
+    memory = torch.zeros(4 * shard.model.dim + offset)
+    displaced = Report.around(memory[offset:].view(4, -1))
+    for number in range(2):
+        expected = shard.train(received, cohort, number)
+        found = other.train(received, cohort, number, displaced)
+        assert found.update.data_ptr() == displaced.update.data_ptr()
+        for one, same in zip(found.fields()[::2], expected.fields()[::2], strict=True):
+            assert torch.equal(one, same)
+    for name, values in shard.states.export().items():
+        np.testing.assert_array_equal(values, other.states.export()[name])
 
 
 @pytest.mark.parametrize(("rows", "inner", "columns"), [(50, 784, 64), (50, 64, 10), (2, 5, 3)])

@@ -1,5 +1,3 @@
-import weakref
-
 import torch
 
 from fedcome_ray.methods.method import Report
@@ -38,18 +36,15 @@ def test_inner_products_are_formed_once() -> None:
     assert reports.gram is reports.gram
 
 
-def test_reports_of_several_shards_are_joined_in_the_order_given() -> None:
-    first, second = report(2), report(3)
-    joint = Report.join([first, second])
-    assert torch.equal(joint.update[2:], second.update)
-    assert joint.num_examples.squeeze(-1).tolist() == [1, 2, 1, 2, 3]
+def test_lengths_are_of_the_updates() -> None:
+    reports = report(5)
+    torch.testing.assert_close(reports.lengths, (reports.update**2).sum(-1).sqrt())
 
 
-def test_a_report_is_let_go_when_it_has_been_joined() -> None:
-    """Else a server would hold all updates twice."""
-    parts = [report(2), report(3)]
-    watched = [weakref.ref(part.update) for part in parts]
-    joint = Report.join(parts)
-    assert not parts
-    assert [reference() for reference in watched] == [None, None]
-    assert len(joint.update) == 5
+def test_a_report_is_filled_in_the_memory_given() -> None:
+    whole = Report.around(torch.empty(5, 40))
+    part = whole.of(slice(2, 5))
+    for field, given in zip(part.fields(), report(3).fields(), strict=True):
+        field.copy_(given)
+    assert whole.update[2:].data_ptr() == part.update.data_ptr()
+    assert whole.num_examples[2:].squeeze(-1).tolist() == [1, 2, 3]

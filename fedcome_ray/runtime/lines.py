@@ -1,0 +1,246 @@
+"""Direct lines between a server and the shards on its own machine.
+
+Words go through a socket, and updates are written to memory that both processes see. A call of Ray
+costs one or two milliseconds of a round and its object store a copy of all updates, and both take
+processor time from local training. Shards on other machines are called through Ray, and so are all
+shards where the system is not Linux.
+"""
+
+import mmap
+import os
+import pickle
+import socket
+import struct
+import sys
+import traceback
+import uuid
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedcome_ray.errors import FedcomeError
+from fedcome_ray.runtime.objects import Message, pack
+
+IS_POSSIBLE = sys.platform == "linux"
+DIAL_SECONDS = 10.0
+"""For the first words of a shard that has said that it is on this machine."""
+FLOAT_BYTES = 4
+_NUMBERS = count()
+
+
+class LostLineError(Exception):
+    """The other end is gone."""
+
+
+class ForeignError(Exception):
+    """An error of the other end."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+class Memory:
+    """Memory that processes share: it has no name, and is gone with the last of them."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self.number = next(_NUMBERS)
+        self.file = os.memfd_create("fedcome_ray")
+        weakref.finalize(self, os.close, self.file)
+        os.ftruncate(self.file, num_bytes)
+        self.bytes = mmap.mmap(self.file, num_bytes)
+
+
+class Memories:
+    """Memory for the updates of one round after the other.
+
+    It is used again when no tensor is in it any more: a method may keep those of a round.
+    """
+
+    def __init__(self, most_rows: int, width: int) -> None:
+        self.most_rows, self._width = most_rows, width
+        self._num_bytes = most_rows * width * FLOAT_BYTES  # none are there until they are used
+        self._free: list[Memory] = []
+
+    def take(self, num_rows: int) -> tuple[Memory, Tensor]:
+        """Memory, and a matrix with so many rows in it, of any content."""
+        memory = self._free.pop() if self._free else Memory(self._num_bytes)
+        numbers = np.frombuffer(memory.bytes, np.float32, num_rows * self._width)
+        # PyTorch keeps these numbers as long as there is a tensor in them.
+        weakref.finalize(numbers, self._free.append, memory).atexit = False
+        return memory, torch.from_numpy(numbers).view(num_rows, self._width)
+
+
+class Place(NamedTuple):
+    """Rows of a matrix in memory."""
+
+    memory: Memory
+    rows: slice
+    width: int
+
+
+class Question(NamedTuple):
+    """What a shard is asked, and where it is to write updates to, if it has a line."""
+
+    what: str
+    arguments: tuple[Any, ...]
+    place: Place | None = None
+
+
+@contextmanager
+def open_exchange() -> "Iterator[Exchange]":
+    """Where the shards on this machine dial their server."""
+    address = f"\0fedcome_ray-{uuid.uuid4().hex}"  # not a file: nothing is left behind
+    with socket.socket(socket.AF_UNIX) as end:
+        end.bind(address)
+        end.listen()
+        end.settimeout(DIAL_SECONDS)
+        yield Exchange(address, end)
+
+
+class Exchange(NamedTuple):
+    """The server's side of it, which takes only processes of the same user."""
+
+    address: str
+    socket: socket.socket
+
+    def accept(self, num_lines: int) -> "dict[int, Line]":
+        """The lines of so many shards that have dialled, by their numbers."""
+        lines: dict[int, Line] = {}
+        while len(lines) < num_lines:
+            end, _ = self.socket.accept()
+            end.setblocking(True)
+            if _user(end) != os.getuid():
+                end.close()
+                continue
+            line = Line(end)
+            lines[line.hear(DIAL_SECONDS)] = line
+        return lines
+
+
+def dial(address: str, number: int) -> "Line | None":
+    """A shard's line to its server; None if that is on another machine."""
+    end = socket.socket(socket.AF_UNIX)
+    try:
+        end.connect(address)
+    except OSError:
+        end.close()
+        return None
+    line = Line(end)
+    line.say(number)
+    return line
+
+
+class Line:
+    """An end of a line: the server asks and hears, the shard serves."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._connection = Connection(end.detach())
+        self._limit = 0.0  # seconds
+        self._lent: dict[int, mmap.mmap] = {}  # memory that both ends have, by its number
+
+    def ask(self, question: Question, message: Message, seconds: float) -> None:
+        what, arguments, place = question
+        with self._within(seconds):
+            where = None
+            if place is not None:
+                self._lend(place.memory)
+                where = place.memory.number, place.rows, place.width
+            self.say((what, arguments, where))
+            self._connection.send_bytes(message.packed)
+
+    def hear(self, seconds: float) -> Any:
+        """What the other end says; `TimeoutError` if it says nothing for so long."""
+        with self._within(seconds):
+            said = self._next()
+        if isinstance(said, ForeignError):
+            raise said
+        return said
+
+    def serve(self, answer: Callable[[str, Any, tuple[Any, ...], Tensor | None], Any]) -> None:
+        """Answer questions until the server is gone or asks somebody else."""
+        try:
+            while True:
+                what, arguments, where = self._next()
+                if what == "lend":
+                    number, size = arguments
+                    file = reduction.recv_handle(self._connection)
+                    self._lent[number] = mmap.mmap(file, size)
+                    os.close(file)
+                    continue
+                update = None
+                if where is not None:
+                    number, rows, width = where
+                    numbers = np.frombuffer(self._lent[number], np.float32)
+                    update = torch.from_numpy(numbers[rows.start * width : rows.stop * width])
+                    update = update.view(-1, width)
+                self.say(_attempt(answer, what, self._next(), arguments, update))
+        except (EOFError, OSError):
+            self._lent.clear()
+
+    def say(self, words: Any) -> None:
+        self._connection.send_bytes(pack(words))
+
+    def hang_up(self) -> None:
+        """Let whoever serves the line stop, also in another thread."""
+        with self._socket() as end, suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
+    def _lend(self, memory: Memory) -> None:
+        if memory.number not in self._lent:
+            self.say(("lend", (memory.number, len(memory.bytes)), None))
+            reduction.send_handle(self._connection, memory.file, os.getpid())
+            self._lent[memory.number] = memory.bytes
+
+    def _next(self) -> Any:
+        return pickle.loads(self._connection.recv_bytes())
+
+    @contextmanager
+    def _within(self, seconds: float) -> Iterator[None]:
+        """Do not wait longer than this for the other end to read or to write."""
+        try:
+            if seconds != self._limit:
+                self._set_limit(seconds)
+            yield
+        except BlockingIOError as error:
+            raise TimeoutError from error
+        except (EOFError, OSError) as error:
+            raise LostLineError(str(error) or "its line is dead") from error
+
+    def _set_limit(self, seconds: float) -> None:
+        limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6) + 1)
+        with self._socket() as end:
+            for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+                end.setsockopt(socket.SOL_SOCKET, option, limit)
+        self._limit = seconds
+
+    def _socket(self) -> socket.socket:
+        return socket.fromfd(self._connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
+
+
+def _attempt(answer: Callable[..., Any], *arguments: Any) -> Any:
+    """The answer, or the error of whoever gives it, as it can be sent."""
+    try:
+        return answer(*arguments)
+    except Exception as error:  # noqa: BLE001 - raised at the other end
+        error.add_note(f"in a shard:\n{traceback.format_exc()}")
+        try:
+            pickle.loads(pack(error))
+        except Exception:  # noqa: BLE001 - not every error can be sent
+            return ForeignError(FedcomeError(f"{type(error).__name__}: {error}"))
+        return ForeignError(error)
+
+
+def _user(end: socket.socket) -> int:
+    """Whose process is at the other end."""
+    credentials = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", credentials)
+    return int(user)
