@@ -64,11 +64,13 @@ def run_round(
     test = shards.evaluate(server.params) if evaluate else None  # every client's test set
     train = shards.evaluate(server.params, "train") if evaluate_train else None
     personal = shards.evaluate_personally(server.params, index + 1) if evaluate_personally else None
+    sent = communication.traffic(server.method, cohort, received, report)
+    found = named_metrics({**info, **sent}, test, train, personal)  # what is tracked
     phases.end("evaluate")
 
     absent = tuple(sorted({*asked} - {*cohort}))
-    sent = communication.traffic(server.method, cohort, received, report)
-    return _entry(index + 1, cohort, absent, {**info, **sent}, (test, train, personal), phases)
+    now = round(time.time(), 3)
+    return Round(index + 1, cohort, found, phases.named(), now, absent, test, train, personal)
 
 
 def before_training(
@@ -83,25 +85,10 @@ def before_training(
     test = shards.evaluate(server.params)
     train = shards.evaluate(server.params, "train") if evaluate_train else None
     personal = shards.evaluate_personally(server.params, 0) if evaluate_personally else None
+    found = named_metrics(communication.NOTHING, test, train, personal)
     phases.end("evaluate")
-    return _entry(0, (), (), communication.NOTHING, (test, train, personal), phases)
-
-
-Evaluations = tuple[Evaluation | None, Evaluation | None, Evaluation | None]
-"""On test examples, on training examples, and on test examples after training on one's own."""
-
-
-def _entry(
-    number: int,
-    cohort: Cohort,
-    absent: Cohort,
-    info: Info,
-    evaluations: Evaluations,
-    phases: "Phases",
-) -> Round:
-    found = named_metrics(info, *evaluations)
     now = round(time.time(), 3)
-    return Round(number, cohort, found, phases.named(), now, absent, *evaluations)
+    return Round(0, (), found, phases.named(), now, (), test, train, personal)
 
 
 def named_metrics(

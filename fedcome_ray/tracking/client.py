@@ -30,13 +30,9 @@ class Run(NamedTuple):
     tags: dict[str, str]
 
 
-class Point(NamedTuple):
-    """A value of a metric."""
-
-    metric: str
-    value: float
-    time: int  # milliseconds since 1970
-    step: int
+Point = tuple[str, float, int, int]
+"""(metric, value, milliseconds since 1970, step): thousands a second go to another process, and a
+record of its own takes ten times as long to be sent as a plain tuple."""
 
 
 class Experiment(NamedTuple):

@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -61,6 +62,8 @@ ON CONFLICT (key, run_uuid) DO UPDATE SET
 WHERE (excluded.step, excluded.timestamp, excluded.value) > (step, timestamp, value)
 """
 Row = tuple[str, str, float, int, int, bool]
+_AGE = itemgetter(4, 3, 2)
+"""Step, time and value of a row, by which MLflow says what is the newest."""
 
 
 def client_of(uri: str) -> Client:
@@ -117,7 +120,7 @@ class SqliteClient(Client):
         tags: Mapping[str, str] | None = None,
     ) -> None:
         """All or nothing; points and params that the run has stay."""
-        rows = sorted((_row(run_id, point) for point in points), key=_age)
+        rows = sorted([_row(run_id, *point) for point in points], key=_AGE)
         latest = {row[1]: row for row in rows}
         given = (
             (run_id, name, str(value)[:LONGEST_PARAM]) for name, value in (params or {}).items()
@@ -211,13 +214,9 @@ def _tag_rows(run_id: str, tags: Mapping[str, str]) -> Iterator[tuple[str, str, 
     return ((run_id, name, value[:LONGEST_TAG]) for name, value in tags.items())
 
 
-def _age(row: Row) -> tuple[int, int, float]:
-    """By which MLflow says what is the newest."""
-    _, _, value, timestamp, step, _ = row
-    return step, timestamp, value
-
-
-def _row(run_id: str, point: Point) -> Row:
-    is_nan = math.isnan(point.value)
-    value = 0.0 if is_nan else min(max(float(point.value), -LARGEST), LARGEST)
-    return run_id, point.metric, value, point.time, point.step, is_nan
+def _row(run_id: str, metric: str, value: float, timestamp: int, step: int) -> Row:
+    if math.isfinite(value):
+        return run_id, metric, float(value), timestamp, step, False
+    if math.isnan(value):
+        return run_id, metric, 0.0, timestamp, step, True
+    return run_id, metric, math.copysign(LARGEST, value), timestamp, step, False

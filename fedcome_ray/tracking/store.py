@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 from fedcome_ray import metrics as names
@@ -266,7 +267,7 @@ class Store:
         if self._launch_id is None:  # else this is another attempt
             self._launch_id = self._client.create_run(self.experiment_id, name, tags).id
         now = round(time.time() * 1000)
-        points = [Point(metric, value, now, 0) for metric, value in metrics.items()]
+        points = [(metric, value, now, 0) for metric, value in metrics.items()]
         self._client.log(self._launch_id, points, params)
         for file, text in texts.items():
             self._client.log_text(self._launch_id, text, file)
@@ -337,7 +338,8 @@ class Store:
         tags: Mapping[str, str] | None = None,
     ) -> None:
         """Write the rounds that it does not have, and all else that it lacks, in one request."""
-        points, left, next_round = [], run.left, run.next_round
+        points: list[Point] = []
+        left, next_round = run.left, run.next_round
         for one in rounds:
             if one.number < next_round:
                 continue
@@ -345,10 +347,8 @@ class Store:
                 left = {**left, **_by_the_clock(one)}
                 continue
             found = {**left, **one.metrics, **one.seconds}
-            points += [
-                Point(name, value, round(one.time * 1000), one.number)
-                for name, value in found.items()
-            ]
+            when = round(one.time * 1000)
+            points += [(intern(name), value, when, one.number) for name, value in found.items()]
             left, next_round = {}, one.number + 1
         tags = {**run.tags, **(tags or {})}
         if points or run.params or tags:

@@ -12,7 +12,7 @@ import pytest
 
 from fedcome_ray.errors import FedcomeError
 from fedcome_ray.tracking.apart import client_apart
-from fedcome_ray.tracking.client import Client, Point
+from fedcome_ray.tracking.client import Client
 from tests.unit.tracking.stores import uri_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -40,7 +40,7 @@ def is_alive(pid: int) -> bool:
 def test_what_is_written_there_is_read_here(apart: Client, database: Path, tmp_path: Path) -> None:
     experiment = apart.create_experiment("small", tmp_path.as_uri(), {}).id
     made = apart.create_run(experiment, "one", {"whose": "mine"})
-    apart.log(made.id, [Point("loss", 0.5, 1000, 3)], {"lr": 0.1}, {"more": "yes"})
+    apart.log(made.id, [("loss", 0.5, 1000, 3)], {"lr": 0.1}, {"more": "yes"})
     here = Client(uri_of(database))
     assert here.eldest_run(experiment, {"whose": "mine"}) == apart.run(made.id)
     assert apart.run(made.id).tags["more"] == "yes"

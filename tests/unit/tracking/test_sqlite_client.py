@@ -17,17 +17,17 @@ from fedcome_ray.tracking.sqlite_client import SqliteClient, client_of
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
 POINTS = [
-    Point(name, value + step, 1_700_000_000_000 + step, step)
+    (name, value + step, 1_700_000_000_000 + step, step)
     for step in range(5)
     for name, value in {"accuracy/test": 0.5, "loss/test": -1e-3, "seconds/round": 3}.items()
 ]
 ODD = [
-    Point("odd", math.nan, 1_700_000_000_000, 0),
-    Point("odd", math.inf, 1_700_000_000_001, 1),
-    Point("odd", -math.inf, 1_700_000_000_001, 1),
-    Point("other", -math.inf, 1_700_000_000_001, 1),
-    Point("last is nan", 1.0, 1_700_000_000_001, 1),
-    Point("last is nan", math.nan, 1_700_000_000_001, 2),
+    ("odd", math.nan, 1_700_000_000_000, 0),
+    ("odd", math.inf, 1_700_000_000_001, 1),
+    ("odd", -math.inf, 1_700_000_000_001, 1),
+    ("other", -math.inf, 1_700_000_000_001, 1),
+    ("last is nan", 1.0, 1_700_000_000_001, 1),
+    ("last is nan", math.nan, 1_700_000_000_001, 2),
 ]
 TAGS = {"fedcome.trial_key": "abc", "fedcome.profile": "quick", "with '": 'a `quoted` "one"'}
 EXPERIMENT = "some"
@@ -104,7 +104,7 @@ def test_metrics_are_those_that_mlflow_writes(
             client.log(runs[-1].id, points)
     first, second = runs
     assert rows_of(file, first.id) == rows_of(file, second.id)
-    steps = {point.step for points in batches for point in points if point.metric == "odd"}
+    steps = {step for points in batches for metric, _, _, step in points if metric == "odd"}
     assert ours.last_step(first.id, "odd") == theirs.last_step(first.id, "odd")
     assert ours.last_step(first.id, "odd") == max(steps, default=-1)
 
