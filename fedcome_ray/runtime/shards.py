@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,11 +47,12 @@ MakeShards = Callable[[Trial, SharedPopulation], Shards]
 
 def in_this_process(place: TrialPlace) -> MakeShards:
     """The only shard of a trial beside its server."""
+    fetch = lru_cache(maxsize=1)(SharedPopulation.fetch)  # the next trial often has the same
 
     def make(trial: Trial, shared: SharedPopulation) -> Shards:
         # Here and not before: an error of the device is then one of the trial, with its cause.
         chosen = device.pick(place.gpus_per_shard)
-        return LocalShards(trial, shared.fetch(), device=chosen, memory=place.memory_per_shard)
+        return LocalShards(trial, fetch(shared), device=chosen, memory=place.memory_per_shard)
 
     return make
 

@@ -44,7 +44,7 @@ from fedcome_ray.trials.run import TrialRun
 
 REPORT_SECONDS = 1.0
 """Between two reports: one costs more than a small round."""
-TURN_SECONDS = 5.0
+TURN_SECONDS = 10.0
 """After which no further trial of a turn is begun."""
 
 
