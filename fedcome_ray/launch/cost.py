@@ -17,15 +17,20 @@ from fedcome_ray.clients.shard import Shard
 from fedcome_ray.datasets import DatasetSettings
 from fedcome_ray.datasets.population import Description, form_of
 from fedcome_ray.experiments.trial import Trial
+from fedcome_ray.federation.round import run_round
+from fedcome_ray.federation.server import Server
+from fedcome_ray.federation.shards import LocalShards
 from fedcome_ray.hyperparameters import name_of
 from fedcome_ray.methods import parts
+from fedcome_ray.models.dense import Logistic
 from fedcome_ray.numerics import device
 from fedcome_ray.runtime.placement import MOST_PER_GPU, Placement
 from fedcome_ray.trials.memory import check_memory, memory_of
 
-# Measured on small trials: starting and ending one, and what a round costs beside its training.
-TRIAL_OVERHEAD_SECONDS = 1.0
-ROUND_OVERHEAD_SECONDS = 0.006
+# Measured on launches of small trials: starting and ending one; and what a round takes that is
+# written to MLflow, beside others on the same machine, compared with one that runs alone.
+TRIAL_OVERHEAD_SECONDS = 0.06
+IN_A_LAUNCH = 1.6
 # A round's line and its metrics in MLflow; a client's results in a round; a process with torch.
 ROUND_BYTES = 7_000
 CLIENT_BYTES = 8
@@ -51,8 +56,13 @@ class Workers(NamedTuple):
 
 
 Kind = tuple[object, ...]
-Rates = dict[Kind, float]
-"""Seconds of local training per example, by kind of work."""
+
+
+class Rates(NamedTuple):
+    """The speed of a device, in seconds."""
+
+    per_example: dict[Kind, float]  # of local training, by kind of work
+    per_round: float  # beside local training
 
 
 def calibrate(
@@ -65,7 +75,7 @@ def calibrate(
         shape = _describe(trial.data)
         check_memory(trial, shape)
         kinds.setdefault(_kind(trial, shape), trial)
-    rates: Rates = {}
+    rates: dict[Kind, float] = {}
     for number, (kind, trial) in enumerate(kinds.items(), start=1):
         what = f"{name_of(trial.model)} on {trial.data.dataset}, {name_of(trial.method)}"
         tell(f"calibrating {number} of {len(kinds)}: {what}")
@@ -73,7 +83,7 @@ def calibrate(
         is_alone = methods.build(trial.method).pools
         cohort = 1 if is_alone else trial.cohort_size_of(shape.num_clients)
         rates[kind] = _seconds_per_example(trial, shape, cohort, on)
-    return rates
+    return Rates(rates, IN_A_LAUNCH * _seconds_of_a_tiny_round(on) if rates else 0.0)
 
 
 def estimate(trials: Iterable[Trial], rates: Rates) -> Cost:
@@ -82,7 +92,7 @@ def estimate(trials: Iterable[Trial], rates: Rates) -> Cost:
     for trial in trials:
         shape = _describe(trial.data)
         cohort = trial.cohort_size_of(shape.num_clients)
-        cost = _cost_of(trial, shape, cohort, rates[_kind(trial, shape)])
+        cost = _cost_of(trial, shape, cohort, rates)
         total = Cost(
             total.rounds + cost.rounds,
             total.client_updates + cost.client_updates,
@@ -106,7 +116,7 @@ def _kind(trial: Trial, shape: Description) -> Kind:
     return trial.model, *form_of(shape), batch, is_plain, method.pools
 
 
-def _cost_of(trial: Trial, shape: Description, cohort: int, seconds_per_example: float) -> Cost:
+def _cost_of(trial: Trial, shape: Description, cohort: int, rates: Rates) -> Cost:
     size = np.array(math.ceil(shape.num_train / shape.num_clients))
     trained = cohort * float(trial.local.num_seen(size))
     tested = shape.num_test / trial.eval_every
@@ -114,7 +124,8 @@ def _cost_of(trial: Trial, shape: Description, cohort: int, seconds_per_example:
         tested += shape.num_train / trial.eval_train_every
     evaluated = tested / 3  # only a forward pass
     tuned = (trial.eval_personal_epochs or 0) * shape.num_train / trial.eval_every
-    per_round = (trained + tuned + evaluated) * seconds_per_example + ROUND_OVERHEAD_SECONDS
+    per_example = rates.per_example[_kind(trial, shape)]
+    per_round = (trained + tuned + evaluated) * per_example + rates.per_round
     params_bytes = 4 * models.build(trial.model, *form_of(shape)).dim
     results = (1 + trial.rounds // trial.eval_every) * shape.num_clients
     return Cost(
@@ -129,18 +140,26 @@ def _cost_of(trial: Trial, shape: Description, cohort: int, seconds_per_example:
 def _seconds_per_example(trial: Trial, shape: Description, cohort: int, on: torch.device) -> float:
     """Time of local training per example, measured on random examples.
 
-    One client first, for two batches; then as many as the time allows, since small models train
-    faster in company.
+    One client first, for two batches; then as many of them, and as much of their training, as the
+    time allows: small models train faster in company, and to begin takes a part of it.
     """
     size = math.ceil(shape.num_train / shape.num_clients)
     few = min(size, 2 * (trial.local.batch_size or size))
-    by_all = {"participation": None, "cohort_size": None}
-    once = trial.model_copy(update={"local": trial.local.for_epochs(1), **by_all})
-    alone = _training_seconds(once, shape, 1, few, on) / few
-    company = min(cohort, int(CALIBRATION_SECONDS / (alone * few)))
+
+    def measured(num_clients: int, num_examples: int, epochs: int) -> float:
+        everybody = {"participation": None, "cohort_size": None}
+        short = trial.model_copy(update={"local": trial.local.for_epochs(epochs), **everybody})
+        seconds = _training_seconds(short, shape, num_clients, num_examples, on)
+        return seconds / (num_clients * num_examples * epochs)
+
+    alone = measured(1, few, epochs=1)
+    affordable = int(CALIBRATION_SECONDS / alone)  # examples
+    company = min(cohort, affordable // few)
     if company <= 1:
         return alone
-    return _training_seconds(once, shape, company, few, on) / (company * few)
+    own = min(size, affordable // company)
+    epochs = min(int(trial.local.num_epochs(np.array(size))), affordable // (company * own))
+    return measured(company, own, max(1, epochs))
 
 
 def _training_seconds(
@@ -149,15 +168,36 @@ def _training_seconds(
     population = random_population([size] * num_clients, *form_of(shape))
     shard = Shard(trial, population, on)
     received = first_message(shard, num_clients)
-    # Other people's work on the same CPUs is not part of the cost; a GPU's time is not CPU time.
+    everybody = tuple(range(num_clients))
+
+    def train(round_index: int) -> None:
+        shard.train(received, everybody, round_index).total_lr.cpu()  # waits for a GPU
+
+    return _shortest(train, 2, on)  # the first warms up
+
+
+def _seconds_of_a_tiny_round(on: torch.device) -> float:
+    """In which there is next to nothing to train and to test."""
+    trial = Trial(model=Logistic())
+    population = random_population([1, 1], (1,), 2)
+    shards = LocalShards(trial, population, device=on)
+    params = models.build(trial.model, *form_of(population)).init(trial.seed)
+    server = Server(trial, params.to(on), population.num_clients)
+    return _shortest(lambda _: run_round(server, shards), 20, on)
+
+
+def _shortest(work: Callable[[int], object], times: int, on: torch.device) -> float:
+    """Seconds of the quickest of several attempts.
+
+    Other people's work on the same CPUs is not part of the cost; a GPU's time is not CPU time.
+    """
     clock = time.process_time if on.type == "cpu" else time.perf_counter
-    times = []
-    for round_index in range(2):  # the first warms up
+    taken = []
+    for number in range(times):
         start = clock()
-        report = shard.train(received, tuple(range(num_clients)), round_index)
-        report.total_lr.cpu()  # waits for a GPU, which may only have begun
-        times.append(clock() - start)
-    return min(times)
+        work(number)
+        taken.append(clock() - start)
+    return min(taken)
 
 
 def workers_of(placement: Placement) -> Workers:

@@ -1,11 +1,16 @@
 """What trials are said to cost."""
 
+import time
+from pathlib import Path
 from typing import Any
 
+from fedcome_ray import datasets
 from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.experiments.trial import Trial, parse_trial
+from fedcome_ray.federation.shards import LocalShards
 from fedcome_ray.launch.cost import Cost, calibrate, cost_words, estimate
 from fedcome_ray.runtime.placement import Node, place
+from fedcome_ray.trials.run import TrialRun
 
 
 def trial_of(**settings: Any) -> Any:
@@ -34,6 +39,18 @@ def test_all_that_is_evaluated_costs() -> None:
     assert estimate([plain], rates).cpu_seconds < estimate([also_train], rates).cpu_seconds
 
 
+def test_a_tiny_trial_is_said_to_cost_what_its_rounds_do(tmp_path: Path) -> None:
+    """Several times more or less would be no help; a busy machine may well be twice as slow."""
+    trial = trial_of(rounds=300, cohort_size=2)
+    population = datasets.load(trial.data)
+    run = TrialRun(trial, population, LocalShards(trial, population), tmp_path)
+    start = time.process_time()
+    while not run.is_finished:
+        run.advance(1.0)
+    took = time.process_time() - start
+    assert took / 4 < estimated(trial).cpu_seconds < 8 * took
+
+
 def test_nothing_costs_nothing() -> None:
     assert estimated() == (0, 0, 0, 0, 0)
 
@@ -46,7 +63,7 @@ def test_every_kind_of_work_is_tried_once_and_said_before() -> None:
         trial_of(method={"name": "scaffold"}),
         trial_of(model={"name": "mlp"}),
     ]
-    assert len(calibrate(trials, told.append)) == 3
+    assert len(calibrate(trials, told.append).per_example) == 3
     assert told == [
         "calibrating 1 of 3: logistic on digits, fedavg",
         "calibrating 2 of 3: logistic on digits, scaffold",

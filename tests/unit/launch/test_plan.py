@@ -69,6 +69,7 @@ def test_trials_that_would_compute_on_a_gpu_are_calibrated_there(
     monkeypatch.setattr(
         cost, "_seconds_per_example", lambda *given: tried_on.append(given[-1]) or 1
     )
+    monkeypatch.setattr(cost, "_seconds_of_a_tiny_round", lambda on: tried_on.append(on) or 1)
     text = show(trials_of("partial_participation"))
     assert set(tried_on) == {gpu}
     assert "GPU time" in text
