@@ -102,7 +102,7 @@ class Shard:
         )
         trainer = self._with_examples(self.trainer, cohort)
 
-        def train(block: Indices, width: int) -> Report:
+        def train(block: Indices, width: int) -> tuple[slice | None, Report]:
             ids = torch.from_numpy(cohort[block])
             state = move(self.states.of(ids), self.device)
             rows = _as_slice(block)
@@ -116,10 +116,14 @@ class Shard:
                 None if rows is None else whole.update[rows],
             )
             self.states.propose(ids, move(state, CPU))
-            return part
+            return rows, part
 
-        for block, part in self._in_blocks(sizes, num_steps, trainer, train):
-            _put(part, whole, block)
+        for block, (rows, part) in self._in_blocks(sizes, num_steps, trainer, train):
+            for place, piece in zip(whole.fields(), part.fields(), strict=True):
+                if rows is None:
+                    place.index_copy_(0, upload(block, self.device), piece)
+                elif piece is not part.update:  # which is there already
+                    place[rows] = piece
         return whole
 
     def evaluate_personally(self, params: Tensor, clients: Cohort, round_index: int) -> Scores:
@@ -317,16 +321,6 @@ def _as_slice(block: Indices) -> slice | None:
     """Positions that stand side by side."""
     first, last = int(block[0]), int(block[-1]) + 1
     return slice(first, last) if np.array_equal(block, np.arange(first, last)) else None
-
-
-def _put(part: Report, whole: Report, block: Indices) -> None:
-    """Write the report of some clients to their rows, where it is not written yet."""
-    rows = _as_slice(block)
-    for place, piece in zip(whole.fields(), part.fields(), strict=True):
-        if rows is None:
-            place.index_copy_(0, upload(block, place.device), piece)
-        elif piece is not part.update:
-            place[rows] = piece
 
 
 def _on_device(split: Split, part: slice, device: torch.device) -> ClientExamples:

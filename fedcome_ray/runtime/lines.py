@@ -3,7 +3,7 @@
 Words go through a socket, and updates are written to memory that both processes see. A call of Ray
 costs one or two milliseconds of a round and its object store a copy of all updates, and both take
 processor time from local training. Shards on other machines are called through Ray, and so are all
-shards where the system is not Linux.
+shards where the system has no such memory: only Linux has it.
 """
 
 import mmap
@@ -11,7 +11,6 @@ import os
 import pickle
 import socket
 import struct
-import sys
 import traceback
 import uuid
 import weakref
@@ -29,10 +28,11 @@ from torch import Tensor
 from fedcome_ray.errors import FedcomeError
 from fedcome_ray.runtime.objects import Message, pack
 
-IS_POSSIBLE = sys.platform == "linux"
+IS_POSSIBLE = hasattr(os, "memfd_create")
 DIAL_SECONDS = 10.0
 """For the first words of a shard that has said that it is on this machine."""
 FLOAT_BYTES = 4
+LEND = "lend"  # what a shard is asked before it is to write to new memory
 _NUMBERS = count()
 
 
@@ -135,7 +135,7 @@ def dial(address: str, number: int) -> "Line | None":
         end.close()
         return None
     line = Line(end)
-    line.say(number)
+    line.answer(0, number)  # to what was not asked yet
     return line
 
 
@@ -145,49 +145,48 @@ class Line:
     def __init__(self, end: socket.socket) -> None:
         self._connection = Connection(end.detach())
         self._limit = 0.0  # seconds
+        self._asked = 0  # questions
         self._lent: dict[int, mmap.mmap] = {}  # memory that both ends have, by its number
 
     def ask(self, question: Question, message: Message, seconds: float) -> None:
         what, arguments, place = question
+        self._asked += 1
         with self._within(seconds):
             where = None
             if place is not None:
                 self._lend(place.memory)
                 where = place.memory.number, place.rows, place.width
-            self.say((what, arguments, where))
+            self._say((self._asked, what, arguments, where))
             self._connection.send_bytes(message.packed)
 
     def hear(self, seconds: float) -> Any:
-        """What the other end says; `TimeoutError` if it says nothing for so long."""
+        """The answer to the last question; `TimeoutError` if it does not come for so long."""
         with self._within(seconds):
-            said = self._next()
-        if isinstance(said, ForeignError):
-            raise said
-        return said
+            number, answer = self._next()
+            while number < self._asked:  # of a question that nobody waited for
+                number, answer = self._next()
+        if isinstance(answer, ForeignError):
+            raise answer
+        return answer
 
     def serve(self, answer: Callable[[str, Any, tuple[Any, ...], Tensor | None], Any]) -> None:
-        """Answer questions until the server is gone or asks somebody else."""
+        """Answer questions until the server is gone."""
         try:
-            while True:
-                what, arguments, where = self._next()
-                if what == "lend":
-                    number, size = arguments
-                    file = reduction.recv_handle(self._connection)
-                    self._lent[number] = mmap.mmap(file, size)
-                    os.close(file)
-                    continue
-                update = None
-                if where is not None:
-                    number, rows, width = where
-                    numbers = np.frombuffer(self._lent[number], np.float32)
-                    update = torch.from_numpy(numbers[rows.start * width : rows.stop * width])
-                    update = update.view(-1, width)
-                self.say(_attempt(answer, what, self._next(), arguments, update))
-        except (EOFError, OSError):
+            with suppress(EOFError, ConnectionError):
+                while True:
+                    number, what, arguments, where = self._next()
+                    if what == LEND:
+                        self._borrow(*arguments)
+                        continue
+                    message = self._next()
+                    update = None if where is None else self._rows(*where)
+                    self.answer(number, _attempt(answer, what, message, arguments, update))
+        finally:
             self._lent.clear()
+            self.hang_up()  # else the server would wait for somebody who does not listen
 
-    def say(self, words: Any) -> None:
-        self._connection.send_bytes(pack(words))
+    def answer(self, number: int, words: Any) -> None:
+        self._say((number, words))
 
     def hang_up(self) -> None:
         """Let whoever serves the line stop, also in another thread."""
@@ -196,9 +195,23 @@ class Line:
 
     def _lend(self, memory: Memory) -> None:
         if memory.number not in self._lent:
-            self.say(("lend", (memory.number, len(memory.bytes)), None))
+            self._say((self._asked, LEND, (memory.number, len(memory.bytes)), None))
             reduction.send_handle(self._connection, memory.file, os.getpid())
             self._lent[memory.number] = memory.bytes
+
+    def _borrow(self, number: int, num_bytes: int) -> None:
+        file = reduction.recv_handle(self._connection)
+        try:
+            self._lent[number] = mmap.mmap(file, num_bytes)
+        finally:
+            os.close(file)
+
+    def _rows(self, number: int, rows: slice, width: int) -> Tensor:
+        numbers = np.frombuffer(self._lent[number], np.float32)
+        return torch.from_numpy(numbers[rows.start * width : rows.stop * width]).view(-1, width)
+
+    def _say(self, words: Any) -> None:
+        self._connection.send_bytes(pack(words))
 
     def _next(self) -> Any:
         return pickle.loads(self._connection.recv_bytes())

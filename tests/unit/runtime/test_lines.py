@@ -2,6 +2,7 @@
 
 import gc
 import os
+import pickle
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -145,6 +146,24 @@ def test_an_error_that_cannot_be_sent_is_told_in_words() -> None:
             ask(line)
         assert type(caught.value.cause) is FedcomeError
         assert str(caught.value.cause) == "StrangeError: 1 and 2"
+
+
+def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next() -> None:
+    with line_to(lambda what, received, arguments, update: arguments) as line:
+        line.ask(Question("what", ("first",)), MESSAGE, PATIENCE)
+        assert ask(line, "second") == ("second",)
+
+
+def test_a_shard_that_cannot_go_on_hangs_up() -> None:
+    with lines.open_exchange() as exchange:
+        end = lines.dial(exchange.address, 0)
+        assert end is not None
+        line = exchange.accept(1)[0]
+    line._connection.send_bytes(b"no pickle")
+    with pytest.raises(pickle.UnpicklingError):
+        end.serve(lambda *question: None)
+    with pytest.raises(LostLineError):
+        ask(line)
 
 
 def test_an_end_that_is_gone_is_no_answer() -> None:
