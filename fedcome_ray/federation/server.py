@@ -102,7 +102,7 @@ class Server:
 def num_opposed(report: Report, move: torch.Tensor) -> float:
     """Clients whose own update points away from the server's move: their risk is likely to rise."""
     along = report.update @ move
-    return float((along < -ROUNDING * report.lengths * move.norm()).sum())
+    return float((along < -ROUNDING * (report.lengths * move.norm())).sum())
 
 
 def _check_finite(report: Report, cohort: Cohort, round_index: int) -> None:

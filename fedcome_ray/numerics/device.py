@@ -117,8 +117,10 @@ def prepare_process() -> None:
     _limit_threads()
     _check_switches()
     if sys.platform == "linux":
-        trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
+        # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX of malloc.h
+        trim_threshold, mmap_threshold, most_arenas = -1, -3, -8
         libc = ctypes.CDLL(None)
+        libc.mallopt(most_arenas, 1)  # those of other threads give memory back all the same
         libc.mallopt(mmap_threshold, 32 * 2**20)  # the largest that glibc accepts
         libc.mallopt(trim_threshold, 256 * 2**20)
 

@@ -12,8 +12,6 @@ MOST_WITH_A_CALL = 2**20
 # Before Ray is imported: our own display replaces Tune's, our own files its loggers. What the user
 # has set stays.
 _SWITCHES = {
-    # In the thread that serves a line, memory would otherwise go back to the system every round.
-    "MALLOC_ARENA_MAX": "1",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
     # In a job: what this process sends to others goes before what the job sends them.

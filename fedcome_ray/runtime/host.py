@@ -1,6 +1,7 @@
 """The process of a shard that lives behind an actor."""
 
 import threading
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -9,6 +10,7 @@ from fedcome_ray.clients.company import computed_with
 from fedcome_ray.clients.evaluation import Scores
 from fedcome_ray.clients.shard import Shard
 from fedcome_ray.datasets.population import Side
+from fedcome_ray.errors import ShardError
 from fedcome_ray.experiments.trial import Trial, check_plugins
 from fedcome_ray.federation.sharding import part_of
 from fedcome_ray.methods.method import Cohort, Report
@@ -43,6 +45,7 @@ class ShardHost:
         if self._line is not None:
             self._line.hang_up()
         with self._turn:
+            self._line = None  # what it has still brought is not for this trial
             self._shard = None  # its memory is needed for the next
             self._device = device.pick(self._place.gpus_per_shard)
             population, place = shared.fetch(), self._place
@@ -54,13 +57,29 @@ class ShardHost:
         """Whether there is a line to the server: from here on it may ask through that."""
         self._line = dial(address, number) if self._device == device.CPU else None
         if self._line is not None:
-            threading.Thread(target=self._line.serve, args=(self._answer,), daemon=True).start()
+            threading.Thread(target=self._serve, args=(self._line,), daemon=True).start()
         return self._line is not None
 
+    def ready(self) -> None:
+        """Answer when nothing is left to do."""
+        with self._turn:
+            pass
+
+    def _serve(self, line: Line) -> None:
+        device.prepare_process()  # some libraries count threads for each thread
+        line.serve(partial(self._answer, line))
+
     def _answer(
-        self, what: str, received: Any, arguments: tuple[Any, ...], update: Tensor | None
+        self,
+        line: Line,
+        what: str,
+        received: Any,
+        arguments: tuple[Any, ...],
+        update: Tensor | None,
     ) -> Any:
         with self._turn:
+            if line is not self._line:
+                raise ShardError("this shard serves another trial")
             if update is None:
                 return getattr(self, what)(received, *arguments)
             clients, round_index = arguments

@@ -6,6 +6,7 @@ processor time from local training. Shards on other machines are called through 
 shards where the system has no such memory: only Linux has it.
 """
 
+import math
 import mmap
 import os
 import pickle
@@ -16,7 +17,6 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import count
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -26,14 +26,14 @@ import torch
 from torch import Tensor
 
 from fedcome_ray.errors import FedcomeError
-from fedcome_ray.runtime.objects import Message, pack
+from fedcome_ray.runtime.objects import Memory, Message, pack
 
 IS_POSSIBLE = hasattr(os, "memfd_create")
 DIAL_SECONDS = 10.0
 """For the first words of a shard that has said that it is on this machine."""
 FLOAT_BYTES = 4
-LEND = "lend"  # what a shard is asked before it is to write to new memory
-_NUMBERS = count()
+Answer = Callable[[str, Any, tuple[Any, ...], Tensor | None], Any]
+"""(what is asked, the message, arguments, rows to write updates to) -> what is answered"""
 
 
 class LostLineError(Exception):
@@ -46,17 +46,6 @@ class ForeignError(Exception):
     def __init__(self, cause: Exception) -> None:
         super().__init__(cause)
         self.cause = cause
-
-
-class Memory:
-    """Memory that processes share: it has no name, and is gone with the last of them."""
-
-    def __init__(self, num_bytes: int) -> None:
-        self.number = next(_NUMBERS)
-        self.file = os.memfd_create("fedcome_ray")
-        weakref.finalize(self, os.close, self.file)
-        os.ftruncate(self.file, num_bytes)
-        self.bytes = mmap.mmap(self.file, num_bytes)
 
 
 class Memories:
@@ -95,13 +84,24 @@ class Question(NamedTuple):
     place: Place | None = None
 
 
+class Came(NamedTuple):
+    """A question as it goes through the socket."""
+
+    number: int
+    what: str
+    arguments: tuple[Any, ...]
+    where: tuple[int, slice, int] | None  # number of the memory, rows and width of its matrix
+    sizes: dict[int, int]  # of memory that is lent with it, by its number
+    written_to: int | None  # number of the memory that has the message, if any has
+
+
 @contextmanager
-def open_exchange() -> "Iterator[Exchange]":
-    """Where the shards on this machine dial their server."""
+def open_exchange(num_shards: int) -> "Iterator[Exchange]":
+    """Where so many shards on this machine may dial their server."""
     address = f"\0fedcome_ray-{uuid.uuid4().hex}"  # not a file: nothing is left behind
     with socket.socket(socket.AF_UNIX) as end:
         end.bind(address)
-        end.listen()
+        end.listen(num_shards)
         end.settimeout(DIAL_SECONDS)
         yield Exchange(address, end)
 
@@ -112,13 +112,13 @@ class Exchange(NamedTuple):
     address: str
     socket: socket.socket
 
-    def accept(self, num_lines: int) -> "dict[int, Line]":
-        """The lines of so many shards that have dialled, by their numbers."""
+    def accept(self, num_dialled: int) -> "dict[int, Line]":
+        """The lines of so many shards that have dialled, by their numbers, but for strangers'."""
         lines: dict[int, Line] = {}
-        while len(lines) < num_lines:
+        for _ in range(num_dialled):
             end, _ = self.socket.accept()
             end.setblocking(True)
-            if _user(end) != os.getuid():
+            if _user(end) != os.geteuid():
                 end.close()
                 continue
             line = Line(end)
@@ -127,10 +127,12 @@ class Exchange(NamedTuple):
 
 
 def dial(address: str, number: int) -> "Line | None":
-    """A shard's line to its server; None if that is on another machine."""
+    """A shard's line to its server; None if that is on another machine, or does not answer."""
     end = socket.socket(socket.AF_UNIX)
     try:
+        end.settimeout(DIAL_SECONDS)
         end.connect(address)
+        end.setblocking(True)
     except OSError:
         end.close()
         return None
@@ -144,20 +146,28 @@ class Line:
 
     def __init__(self, end: socket.socket) -> None:
         self._connection = Connection(end.detach())
-        self._limit = 0.0  # seconds
+        self._limit = 0  # seconds
         self._asked = 0  # questions
         self._lent: dict[int, mmap.mmap] = {}  # memory that both ends have, by its number
 
     def ask(self, question: Question, message: Message, seconds: float) -> None:
         what, arguments, place = question
+        new, where = [], None
+        if place is not None:
+            where = place.memory.number, place.rows, place.width
+            if place.memory.number not in self._lent:
+                new.append(place.memory)
+                self._lent[place.memory.number] = place.memory.bytes
+        if message.memory is not None:
+            new.append(message.memory)
+        sizes = {memory.number: len(memory.bytes) for memory in new}
+        written_to = None if message.memory is None else message.memory.number
         self._asked += 1
         with self._within(seconds):
-            where = None
-            if place is not None:
-                self._lend(place.memory)
-                where = place.memory.number, place.rows, place.width
-            self._say((self._asked, what, arguments, where))
-            self._connection.send_bytes(message.packed)
+            self._say(tuple(Came(self._asked, what, arguments, where, sizes, written_to)))
+            for memory in new:
+                reduction.send_handle(self._connection, memory.file, os.getpid())
+            self._connection.send_bytes(b"" if message.memory else message.packed)
 
     def hear(self, seconds: float) -> Any:
         """The answer to the last question; `TimeoutError` if it does not come for so long."""
@@ -169,23 +179,22 @@ class Line:
             raise answer
         return answer
 
-    def serve(self, answer: Callable[[str, Any, tuple[Any, ...], Tensor | None], Any]) -> None:
+    def serve(self, answer: Answer) -> None:
         """Answer questions until the server is gone."""
         try:
             with suppress(EOFError, ConnectionError):
                 while True:
-                    number, what, arguments, where = self._next()
-                    if what == LEND:
-                        self._borrow(*arguments)
-                        continue
-                    message = self._next()
-                    update = None if where is None else self._rows(*where)
-                    self.answer(number, _attempt(answer, what, message, arguments, update))
+                    came = Came(*self._next())
+                    files = [reduction.recv_handle(self._connection) for _ in came.sizes]
+                    packed = self._connection.recv_bytes()
+                    said = _attempt(self._answered, answer, came, files, packed)
+                    self.answer(came.number, said)
         finally:
             self._lent.clear()
             self.hang_up()  # else the server would wait for somebody who does not listen
 
     def answer(self, number: int, words: Any) -> None:
+        """To the question with this number."""
         self._say((number, words))
 
     def hang_up(self) -> None:
@@ -193,18 +202,18 @@ class Line:
         with self._socket() as end, suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
 
-    def _lend(self, memory: Memory) -> None:
-        if memory.number not in self._lent:
-            self._say((self._asked, LEND, (memory.number, len(memory.bytes)), None))
-            reduction.send_handle(self._connection, memory.file, os.getpid())
-            self._lent[memory.number] = memory.bytes
-
-    def _borrow(self, number: int, num_bytes: int) -> None:
-        file = reduction.recv_handle(self._connection)
-        try:
-            self._lent[number] = mmap.mmap(file, num_bytes)
-        finally:
-            os.close(file)
+    def _answered(self, answer: Answer, came: "Came", files: list[int], packed: bytes) -> Any:
+        for (number, num_bytes), file in zip(came.sizes.items(), files, strict=True):
+            try:
+                self._lent[number] = mmap.mmap(file, num_bytes)
+            finally:
+                os.close(file)
+        if came.written_to is not None:
+            message = pickle.loads(self._lent.pop(came.written_to))
+        else:
+            message = pickle.loads(packed)
+        update = None if came.where is None else self._rows(*came.where)
+        return answer(came.what, message, came.arguments, update)
 
     def _rows(self, number: int, rows: slice, width: int) -> Tensor:
         numbers = np.frombuffer(self._lent[number], np.float32)
@@ -220,29 +229,32 @@ class Line:
     def _within(self, seconds: float) -> Iterator[None]:
         """Do not wait longer than this for the other end to read or to write."""
         try:
-            if seconds != self._limit:
-                self._set_limit(seconds)
+            self._set_limit(max(1, math.ceil(seconds)))
             yield
         except BlockingIOError as error:
             raise TimeoutError from error
-        except (EOFError, OSError) as error:
+        except (EOFError, ConnectionError) as error:
             raise LostLineError(str(error) or "its line is dead") from error
+        except OSError as error:
+            if error.errno is None:  # half a message, says `multiprocessing`
+                raise LostLineError(str(error)) from error
+            raise
 
-    def _set_limit(self, seconds: float) -> None:
-        limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6) + 1)
-        with self._socket() as end:
-            for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-                end.setsockopt(socket.SOL_SOCKET, option, limit)
-        self._limit = seconds
+    def _set_limit(self, seconds: int) -> None:
+        if seconds != self._limit:
+            with self._socket() as end:
+                for option in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+                    end.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))
+            self._limit = seconds
 
     def _socket(self) -> socket.socket:
         return socket.fromfd(self._connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
 
 
-def _attempt(answer: Callable[..., Any], *arguments: Any) -> Any:
+def _attempt(answer: Callable[..., Any], *given: Any) -> Any:
     """The answer, or the error of whoever gives it, as it can be sent."""
     try:
-        return answer(*arguments)
+        return answer(*given)
     except Exception as error:  # noqa: BLE001 - raised at the other end
         error.add_note(f"in a shard:\n{traceback.format_exc()}")
         try:

@@ -3,8 +3,12 @@
 What does not fit into memory goes to the disk, until that is full.
 """
 
+import mmap
+import os
 import pickle
+import weakref
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import ray
@@ -14,7 +18,19 @@ from fedcome_ray.errors import StorageError
 from fedcome_ray.numerics.arrays import to_arrays
 from fedcome_ray.runtime import MOST_WITH_A_CALL
 
+_NUMBERS = count()
 NO_ROOM = (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError)
+
+
+class Memory:
+    """Memory that processes share: it has no name, and is gone with the last of them."""
+
+    def __init__(self, num_bytes: int) -> None:
+        self.number = next(_NUMBERS)
+        self.file = os.memfd_create("fedcome_ray")
+        weakref.finalize(self, os.close, self.file)
+        os.ftruncate(self.file, num_bytes)
+        self.bytes = mmap.mmap(self.file, num_bytes)
 
 
 class Message:
@@ -32,6 +48,15 @@ class Message:
     @cached_property
     def packed(self) -> bytes:
         return pack(self._arrays)
+
+    @cached_property
+    def memory(self) -> Memory | None:
+        """Where those read what is packed that would wait for each other else; None: nowhere."""
+        if len(self.packed) <= MOST_WITH_A_CALL:
+            return None
+        memory = Memory(len(self.packed))
+        memory.bytes[:] = self.packed
+        return memory
 
 
 def pack(value: Any) -> bytes:

@@ -33,7 +33,7 @@ class ShardPool:
         for number, actor in enumerate(self.actors):
             try:
                 with self._times.waiting("ready") as seconds:
-                    ray.get(actor.__ray_ready__.remote(), timeout=seconds)
+                    ray.get(actor.ready.remote(), timeout=seconds)
             except ray.exceptions.RayActorError:
                 self.actors[number] = self._start(number)
             except ray.exceptions.GetTimeoutError:

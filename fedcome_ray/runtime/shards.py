@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import ray
 import torch
+from ray.exceptions import RayTaskError
 from torch import Tensor
 
 from fedcome_ray import methods
@@ -43,6 +44,11 @@ from fedcome_ray.runtime.waiting import AnswerTimes
 
 MakeShards = Callable[[Trial, SharedPopulation], Shards]
 """(trial, its population) -> its shards, ready to train"""
+DEATHS = (
+    ray.exceptions.RayActorError,
+    ray.exceptions.ObjectLostError,
+    lines.LostLineError,
+)
 
 
 def in_this_process(place: TrialPlace) -> MakeShards:
@@ -178,8 +184,9 @@ class RayShards:
         # Asked now, and not of a shard that has died since its last round.
         self._computed_with = self._call("load", lambda number: (*self._load_arguments, number))
         self._others = {number: Called(actor) for number, actor in self._actors()}
+        self._memories = None  # who is being killed may still write to it
         if lines.IS_POSSIBLE and self.device == device.CPU:
-            with lines.open_exchange() as exchange:
+            with lines.open_exchange(len(self._others)) as exchange:
                 have_dialled = self._call("dial", lambda number: (exchange.address, number))
                 with self._replacing("dial"):
                     self._others |= exchange.accept(sum(have_dialled))
@@ -227,10 +234,12 @@ class RayShards:
         for shard in self._own:  # while the others are at work
             if shares[0]:
                 yield 0, own(shard)
-        for number in asked:
-            with self._replacing(what), self._times.waiting(what, begun) as seconds:
-                answer = self._others[number].hear(seconds)
-            yield number, answer
+        with self._times.waiting(what, begun) as seconds:
+            end = time.monotonic() + seconds
+            for number in asked:
+                with self._replacing(what):
+                    answer = self._others[number].hear(max(0.0, end - time.monotonic()))
+                yield number, answer
 
     def _call(
         self, what: str, arguments: Callable[[int], tuple[Any, ...]] = lambda number: ()
@@ -251,17 +260,15 @@ class RayShards:
         """
         try:
             yield
-        except (ray.exceptions.RayTaskError, lines.ForeignError) as error:
+        except (RayTaskError, lines.ForeignError) as error:
             if isinstance(error.cause, objects.NO_ROOM):
                 raise objects.no_room() from error
             if not device.is_lost(error.cause):
-                raise error.cause from error
+                raise error.cause from (error if isinstance(error, RayTaskError) else None)
             self.pool.replace_all()
             raise ShardError(f"a shard lost its GPU: {error.cause}") from error
         except TimeoutError as error:  # Ray's is one, too
             self.pool.replace_all()
             raise ShardError(f"a shard hangs, asked to `{what}`") from error
-        except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError) as error:
-            raise ShardError(f"a shard died: {error}") from error
-        except lines.LostLineError as error:
+        except DEATHS as error:
             raise ShardError(f"a shard died: {error}") from error

@@ -347,8 +347,8 @@ class Store:
                 left = {**left, **_by_the_clock(one)}
                 continue
             found = {**left, **one.metrics, **one.seconds}
-            when = round(one.time * 1000)
-            points += [(intern(name), value, when, one.number) for name, value in found.items()]
+            when = round(one.time * 1000), one.number
+            points += [(intern(str(name)), value, *when) for name, value in found.items()]
             left, next_round = {}, one.number + 1
         tags = {**run.tags, **(tags or {})}
         if points or run.params or tags:

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import signal
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import product
@@ -15,6 +16,7 @@ import ray
 
 from fedcome_ray import datasets, methods
 from fedcome_ray.datasets.population import Population
+from fedcome_ray.errors import ShardError
 from fedcome_ray.experiments.trial import Trial, parse_trial
 from fedcome_ray.federation.shards import LocalShards
 from fedcome_ray.runtime import lines, waiting
@@ -176,9 +178,26 @@ def stop(actor: Any) -> None:
     os.kill(ray.get(actor.__ray_call__.remote(lambda _: os.getpid())), signal.SIGSTOP)
 
 
+def kill_while_it_is_asked(actor: Any) -> None:
+    """Let it hang, and die when somebody has waited for it."""
+    number = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()))
+    os.kill(number, signal.SIGSTOP)
+    threading.Timer(1.0, os.kill, (number, signal.SIGKILL)).start()
+
+
+def hold_up(actor: Any) -> None:
+    """Let nothing be computed, while the process goes on to answer other calls."""
+    ray.get(actor.__ray_call__.remote(lambda host: host._turn.acquire()))
+
+
 @pytest.mark.parametrize(
     ("disturb", "method", "pool"),
-    [*product([kill], ["fedavg", "scaffold", "local"], [2, "joint"]), (stop, "scaffold", 2)],
+    [
+        *product([kill], ["fedavg", "scaffold", "local"], [2, "joint"]),
+        *product([kill_while_it_is_asked], ["scaffold"], [2, "joint"]),
+        (stop, "scaffold", 2),
+        (hold_up, "scaffold", "joint"),
+    ],
 )
 def test_a_shard_that_dies_or_hangs_does_not_change_a_bit(
     disturb: Callable[[Any], None],
@@ -210,14 +229,15 @@ def test_a_shard_that_dies_or_hangs_does_not_change_a_bit(
     assert comparable(metrics_on_ray) == comparable(metrics)
 
 
+@pytest.mark.parametrize("disturb", [stop, hold_up])
 def test_a_shard_that_hangs_between_trials_is_replaced(
-    cluster: Any, pools: Any, monkeypatch: pytest.MonkeyPatch
+    disturb: Callable[[Any], None], cluster: Any, pools: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "LEAST_SECONDS", 0.2)
     pool = pools[3]
     pool.replace_dead()
     before = list(pool.actors)
-    stop(before[0])
+    disturb(before[0])
     pool.replace_dead()
     assert pool.actors[0] != before[0]
     assert pool.actors[1:] == before[1:]
@@ -243,6 +263,24 @@ def test_partitions_of_one_dataset_share_its_examples(cluster: Any) -> None:
     fetched = shared["one"].fetch()
     assert np.array_equal(fetched.train.examples.x, one.train.examples.x)
     assert not fetched.train.examples.x.flags.owndata
+
+
+def test_a_question_of_an_old_trial_is_not_answered_by_the_next(
+    cluster: Any, shared: Any, pools: Any
+) -> None:
+    """A line may still bring one when its shard serves another trial already."""
+    trial = trial_of("scaffold")
+    RayShards(trial, shared, pools[1])
+
+    def ask_by_an_old_line(host: Any) -> str:
+        try:
+            host._answer(object(), "evaluate", None, (), None)
+        except ShardError as error:
+            return str(error)
+        return "answered"
+
+    (said,) = ray.get([actor.__ray_call__.remote(ask_by_an_old_line) for actor in pools[1].actors])
+    assert said == "this shard serves another trial"
 
 
 def test_training_leaves_the_shared_population_as_it_was(

@@ -130,8 +130,8 @@ def test_where_updates_are_written_to_changes_no_bit(method, model, offset) -> N
         expected = shard.train(received, cohort, number)
         found = other.train(received, cohort, number, displaced)
         assert found.update.data_ptr() == displaced.update.data_ptr()
-        for one, same in zip(found.fields()[::2], expected.fields()[::2], strict=True):
-            assert torch.equal(one, same)
+        for one, same in zip(found.fields(), expected.fields(), strict=True):
+            torch.testing.assert_close(one, same, rtol=0, atol=0, equal_nan=True)
     for name, values in shard.states.export().items():
         np.testing.assert_array_equal(values, other.states.export()[name])
 

@@ -27,7 +27,7 @@ PATIENCE = 20.0  # seconds
 @contextmanager
 def line_to(answer: Callable[..., Any]) -> Iterator[Line]:
     """The server's end of a line to a shard that answers like this."""
-    with lines.open_exchange() as exchange:
+    with lines.open_exchange(2) as exchange:
         end = lines.dial(exchange.address, 3)
         assert end is not None
         (line,) = exchange.accept(1).values()
@@ -45,7 +45,7 @@ def ask(line: Line, *arguments: Any, place: Place | None = None) -> Any:
 
 
 def test_shards_are_known_by_their_numbers() -> None:
-    with lines.open_exchange() as exchange:
+    with lines.open_exchange(2) as exchange:
         ends = [lines.dial(exchange.address, number) for number in (5, 2)]
         assert None not in ends
         assert sorted(exchange.accept(2)) == [2, 5]
@@ -56,21 +56,21 @@ def test_a_server_on_another_machine_has_no_line() -> None:
 
 
 def test_processes_of_other_users_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    users = iter([os.getuid() + 1, os.getuid()])
+    users = iter([os.geteuid() + 1, os.geteuid()])
     monkeypatch.setattr(lines, "_user", lambda end: next(users))
-    with lines.open_exchange() as exchange:
+    with lines.open_exchange(2) as exchange:
         ends = [lines.dial(exchange.address, number) for number in (0, 1)]
         assert None not in ends
-        assert list(exchange.accept(1)) == [1]
+        assert list(exchange.accept(2)) == [1]
 
 
 def test_the_user_at_the_other_end_is_told_by_the_system() -> None:
-    with lines.open_exchange() as exchange:
+    with lines.open_exchange(2) as exchange:
         end = lines.dial(exchange.address, 0)
         assert end is not None
         peer, _ = exchange.socket.accept()
         with peer:
-            assert lines._user(peer) == os.getuid()
+            assert lines._user(peer) == os.geteuid()
 
 
 def test_a_question_brings_its_message_and_arguments() -> None:
@@ -148,6 +148,36 @@ def test_an_error_that_cannot_be_sent_is_told_in_words() -> None:
         assert str(caught.value.cause) == "StrangeError: 1 and 2"
 
 
+def test_a_large_message_goes_through_memory() -> None:
+    """Else many shards would wait for each other's."""
+    large = Message(OnlyParams(torch.arange(300_000.0)))
+    assert large.memory is not None
+    with line_to(lambda what, received, arguments, update: received.params.sum()) as line:
+        for _ in range(2):
+            line.ask(Question("what", ()), large, PATIENCE)
+            assert line.hear(PATIENCE) == torch.arange(300_000.0).sum()
+
+
+def test_a_message_that_cannot_be_read_is_told_of() -> None:
+    broken = Message(OnlyParams(torch.arange(3.0)))
+    broken.__dict__["packed"] = b"no pickle"
+    with line_to(lambda *question: None) as line:
+        line.ask(Question("what", ()), broken, PATIENCE)
+        with pytest.raises(ForeignError) as caught:
+            line.hear(PATIENCE)
+        assert isinstance(caught.value.cause, pickle.UnpicklingError)
+        assert ask(line) is None  # and it goes on
+
+
+def test_more_shards_can_dial_than_a_queue_usually_has_places_for() -> None:
+    most = int(Path("/proc/sys/net/core/somaxconn").read_text())
+    numbers = range(min(300, most))
+    with lines.open_exchange(len(numbers)) as exchange:
+        ends = [lines.dial(exchange.address, number) for number in numbers]
+        assert None not in ends
+        assert sorted(exchange.accept(len(numbers))) == [*numbers]
+
+
 def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next() -> None:
     with line_to(lambda what, received, arguments, update: arguments) as line:
         line.ask(Question("what", ("first",)), MESSAGE, PATIENCE)
@@ -155,7 +185,7 @@ def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next() -> None:
 
 
 def test_a_shard_that_cannot_go_on_hangs_up() -> None:
-    with lines.open_exchange() as exchange:
+    with lines.open_exchange(2) as exchange:
         end = lines.dial(exchange.address, 0)
         assert end is not None
         line = exchange.accept(1)[0]
@@ -167,7 +197,7 @@ def test_a_shard_that_cannot_go_on_hangs_up() -> None:
 
 
 def test_an_end_that_is_gone_is_no_answer() -> None:
-    with lines.open_exchange() as exchange:
+    with lines.open_exchange(2) as exchange:
         end = lines.dial(exchange.address, 0)
         assert end is not None
         line = exchange.accept(1)[0]
@@ -177,13 +207,13 @@ def test_an_end_that_is_gone_is_no_answer() -> None:
 
 
 def test_nobody_waits_for_ever_for_an_answer_nor_for_a_reader() -> None:
-    with lines.open_exchange() as exchange:
+    with lines.open_exchange(2) as exchange:
         end = lines.dial(exchange.address, 0)  # it never reads
         assert end is not None
         line = exchange.accept(1)[0]
-    line.ask(Question("what", ()), MESSAGE, 0.1)
+    line.ask(Question("what", ()), MESSAGE, 1.0)
     with pytest.raises(TimeoutError):
-        line.hear(0.1)
-    large = Message(OnlyParams(torch.zeros(10_000_000)))
+        line.hear(1.0)
+    many = tuple(range(1_000_000))
     with pytest.raises(TimeoutError):
-        line.ask(Question("what", ()), large, 0.1)
+        line.ask(Question("what", many), MESSAGE, 1.0)
