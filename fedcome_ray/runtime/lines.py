@@ -9,7 +9,6 @@ shards where the system has no such memory: only Linux has it.
 import math
 import mmap
 import os
-import pickle
 import socket
 import struct
 import traceback
@@ -26,7 +25,7 @@ import torch
 from torch import Tensor
 
 from fedcome_ray.errors import FedcomeError
-from fedcome_ray.runtime.objects import Memory, Message, pack
+from fedcome_ray.runtime.objects import Memory, Message, pack, unpack
 
 IS_POSSIBLE = hasattr(os, "memfd_create")
 DIAL_SECONDS = 10.0
@@ -208,10 +207,8 @@ class Line:
                 self._lent[number] = mmap.mmap(file, num_bytes)
             finally:
                 os.close(file)
-        if came.written_to is not None:
-            message = pickle.loads(self._lent.pop(came.written_to))
-        else:
-            message = pickle.loads(packed)
+        written_to = came.written_to
+        message = unpack(packed if written_to is None else self._lent.pop(written_to))
         update = None if came.where is None else self._rows(*came.where)
         return answer(came.what, message, came.arguments, update)
 
@@ -223,7 +220,7 @@ class Line:
         self._connection.send_bytes(pack(words))
 
     def _next(self) -> Any:
-        return pickle.loads(self._connection.recv_bytes())
+        return unpack(self._connection.recv_bytes())
 
     @contextmanager
     def _within(self, seconds: float) -> Iterator[None]:
@@ -258,7 +255,7 @@ def _attempt(answer: Callable[..., Any], *given: Any) -> Any:
     except Exception as error:  # noqa: BLE001 - raised at the other end
         error.add_note(f"in a shard:\n{traceback.format_exc()}")
         try:
-            pickle.loads(pack(error))
+            unpack(pack(error))
         except Exception:  # noqa: BLE001 - not every error can be sent
             return ForeignError(FedcomeError(f"{type(error).__name__}: {error}"))
         return ForeignError(error)
