@@ -1,7 +1,8 @@
 """What populations, cohorts and shards cost: `python -m tests.benchmarks.scale [--quick]`.
 
 Every case has a process and a private Ray of its own, so that its memory is its alone. The server
-is apart from the shards, else its share of the CPU time could not be told from theirs. CPU-seconds
+is apart from the shards, else its share of the CPU time could not be told from theirs, and calls
+them, as it does where they are on nodes of their own. CPU-seconds
 are of processes, by the system's count, and steadier on a busy machine than those of the clock,
 which are shown for the start alone. Bytes are those of the arrays that are sent; memory is the most
 that was resident, with the pages of the object store that a process has touched.
@@ -33,6 +34,7 @@ from fedcome_ray.federation.server import Server
 from fedcome_ray.methods.method import Cohort, Report
 from fedcome_ray.numerics.arrays import to_arrays
 from fedcome_ray.numerics.device import prepare_process
+from fedcome_ray.runtime import lines
 from fedcome_ray.runtime.connection import SHARDS, connected
 from fedcome_ray.runtime.placement import TrialPlace
 from fedcome_ray.runtime.pool import ShardPool
@@ -104,6 +106,7 @@ class CountingShards(RayShards):
 def measure(case: Case) -> Cost:
     """In this process, which should have done nothing else."""
     prepare_process()
+    lines.IS_POSSIBLE = False
     with connected(MachineOptions(), Console(stderr=True, quiet=True), SHARDS):
         pool = ShardPool(TrialPlace(case.shards, cpus_per_shard=1.0 / case.shards))
         pool.replace_dead()
