@@ -119,9 +119,10 @@ class Shard:
             return rows, part
 
         for block, (rows, part) in self._in_blocks(sizes, num_steps, trainer, train):
+            scattered = upload(block, self.device) if rows is None else None
             for place, piece in zip(whole.fields(), part.fields(), strict=True):
-                if rows is None:
-                    place.index_copy_(0, upload(block, self.device), piece)
+                if scattered is not None:
+                    place.index_copy_(0, scattered, piece)
                 elif piece is not part.update:  # which is there already
                     place[rows] = piece
         return whole

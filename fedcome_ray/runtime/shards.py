@@ -134,34 +134,17 @@ class RayShards:
         return report
 
     def losses(self, params: Tensor, clients: Cohort) -> Floats:
-        shares = self._shares(clients)
-        answers = self._ask(
-            "losses", OnlyParams(params), shares, own=lambda shard: shard.losses(params, shares[0])
-        )
-        return np.concatenate([losses for _, losses in answers])
+        return np.concatenate(self._found("losses", params, self._shares(clients)))
 
     def evaluate(self, params: Tensor, side: Side = "test") -> Evaluation:
         split = self.population.side(side)
         shares = split_scored(self._method, split, self.pool.place.num_shards)
-        answers = self._ask(
-            "evaluate",
-            OnlyParams(params),
-            shares,
-            side,
-            own=lambda shard: shard.evaluate(params, shares[0], side),
-        )
-        return join_scores([scores for _, scores in answers], split)
+        return join_scores(self._found("evaluate", params, shares, side), split)
 
     def evaluate_personally(self, params: Tensor, round_index: int) -> Evaluation:
         shares = self._shares(tuple(range(self.population.num_clients)))
-        answers = self._ask(
-            "evaluate_personally",
-            OnlyParams(params),
-            shares,
-            round_index,
-            own=lambda shard: shard.evaluate_personally(params, shares[0], round_index),
-        )
-        return join_scores([scores for _, scores in answers], self.population.test)
+        scores = self._found("evaluate_personally", params, shares, round_index)
+        return join_scores(scores, self.population.test)
 
     def computed_with(self) -> Sequence[Arithmetic]:
         return [*(computed_with(shard.device) for shard in self._own), *self._computed_with]
@@ -209,6 +192,15 @@ class RayShards:
             self._memories = Memories(max(num_rows, self._cohort_size), width)
         memory, update = self._memories.take(num_rows)
         return update, [Place(memory, some, width) for some in rows]
+
+    def _found(self, what: str, params: Tensor, shares: Sequence[Any], *others: Any) -> list[Any]:
+        """What shards find out about params, each for its share, in the order of the shards."""
+
+        def own(shard: Shard) -> Any:
+            return getattr(shard, what)(params, shares[0], *others)
+
+        answers = self._ask(what, OnlyParams(params), shares, *others, own=own)
+        return [answer for _, answer in answers]
 
     def _ask(
         self,
