@@ -56,13 +56,14 @@ def build(hp: FedDC) -> Method[ServerState, Received, ClientState]:
     @affine
     def correct(received: Received, client: ClientState) -> Affine:
         # alpha (y + h_i - x) + s - s_i
-        coupling = hp.alpha * (client.drift - received.params)
-        return Affine(pull=hp.alpha, offset=coupling + received.gradient - client.gradient)
+        common = received.gradient - hp.alpha * received.params
+        offset = torch.add(common - client.gradient, client.drift, alpha=hp.alpha)
+        return Affine(pull=hp.alpha, offset=offset)
 
     def carry(received: Received, client: ClientState, report: Report) -> ClientState:
         # With the learning rate of this round, as in SCAFFOLD; official code has that of the first.
         return ClientState(
-            gradient=client.gradient - received.gradient + report.mean_gradient,
+            gradient=report.add_mean_gradient(client.gradient - received.gradient),
             drift=client.drift + report.update,
         )
 
@@ -70,7 +71,7 @@ def build(hp: FedDC) -> Method[ServerState, Received, ClientState]:
         # By `carry` s_i changes by mean_gradient - s, and h_i by the update.
         mean_update = report.update.mean(0)
         share = len(cohort) / server.num_clients
-        change = share * (report.mean_gradient.mean(0) - server.gradient)
+        change = share * (report.cohort_gradient - server.gradient)
         drift = server.drift + share * mean_update
         # The drift of all clients, as in the official code; the paper has that of the cohort.
         move = mean_update + drift

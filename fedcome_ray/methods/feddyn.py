@@ -51,7 +51,7 @@ def build(hp: FedDyn) -> Method[ServerState, OnlyParams, ClientState]:
 
     def carry(received: OnlyParams, client: ClientState, report: Report) -> ClientState:
         # Where the client rests, grad F_i = g_i - alpha (y_i - x).
-        return ClientState(client.gradient - hp.alpha * report.update)
+        return ClientState(torch.sub(client.gradient, report.update, alpha=hp.alpha))
 
     def aggregate(server: ServerState, cohort: Cohort, report: Report) -> tuple[ServerState, Info]:
         mean_update = report.update.mean(0)

@@ -49,6 +49,16 @@ class Report:
         return self.update / -self.total_lr
 
     @property
+    def cohort_gradient(self) -> Tensor:
+        """The mean of the cohort's mean gradients, `[dim]`."""
+        shares = -1 / (len(self.update) * self.total_lr)
+        return shares.squeeze(-1) @ self.update
+
+    def add_mean_gradient(self, to: Tensor) -> Tensor:
+        """A client vector plus the mean gradient, which is not formed."""
+        return torch.addcdiv(to, self.update, self.total_lr, value=-1)
+
+    @property
     def weights(self) -> Tensor:
         """Averaging weights of the cohort in proportion to its examples, `[cohort]`, sum 1."""
         return self.num_examples.squeeze(-1) / self.num_examples.sum()

@@ -54,12 +54,12 @@ def build(hp: Scaffold) -> Method[ServerState, Received, ClientState]:
     def carry(received: Received, client: ClientState, report: Report) -> ClientState:
         # c_i <- c_i - c + (x - y_i) / (K lr), with the learning rate of this round: official codes
         # divide by the undecayed one, which shrinks the estimate more and more.
-        return ClientState(client.control - received.control + report.mean_gradient)
+        return ClientState(report.add_mean_gradient(client.control - received.control))
 
     def aggregate(server: ServerState, cohort: Cohort, report: Report) -> tuple[ServerState, Info]:
         # The change of each c_i needs no upload: by `carry` it is mean_gradient - c.
         share = len(cohort) / server.num_clients
-        change = share * (report.mean_gradient.mean(0) - server.control)
+        change = share * (report.cohort_gradient - server.control)
         move = hp.server_lr * report.update.mean(0)
         control = server.control + change
         info = {"control_norm": float(control.norm())}

@@ -20,6 +20,13 @@ def test_the_mean_gradient_followed_along_the_path_gives_the_update() -> None:
     torch.testing.assert_close(-reports.total_lr * reports.mean_gradient, reports.update)
 
 
+def test_mean_gradients_are_added_and_averaged_without_being_formed() -> None:
+    reports = report(3)
+    vector = torch.randn(3, 40, generator=RNG)
+    torch.testing.assert_close(reports.add_mean_gradient(vector), vector + reports.mean_gradient)
+    torch.testing.assert_close(reports.cohort_gradient, reports.mean_gradient.mean(0))
+
+
 def test_weights_are_shares_of_the_examples() -> None:
     ones = column(1, 1)
     assert Report(ones, ones, ones, column(30, 10)).weights.tolist() == [0.75, 0.25]
