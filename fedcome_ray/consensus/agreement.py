@@ -67,8 +67,8 @@ def agree(
     """The weighted mean of the cohort's agreed updates, or their mean, agreed afterwards.
 
     `updates` is `[cohort, dim]` or blocks of its rows; `gram`, if known, saves a pass over it.
-    `clamp` limits each coordinate of the direction, `match_norm` rescales it to the length of the
-    plain weighted mean.
+    `match_norm` rescales the direction to the length of the plain weighted mean, and `clamp` then
+    limits each of its coordinates.
     """
     if not isinstance(updates, Tensor):
         updates = torch.cat(tuple(updates))
@@ -89,7 +89,9 @@ def agree(
     mixing = raw + solution.multipliers * (lengths[:, None] / geometry.nonzero(norms))
     coefficients = mean_weights @ mixing
     length = geometry.length(coefficients * norms, cosines)
-    if match_norm and length > 0.0:
+    if length == 0.0:  # what would be left of the direction is rounding
+        coefficients = np.zeros_like(coefficients)
+    elif match_norm:
         coefficients *= plain_length / length
     direction = geometry.combine(torch.from_numpy(coefficients[None]), updates)[0]
     along = norms * (cosines @ (coefficients * norms))

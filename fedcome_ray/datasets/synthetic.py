@@ -46,7 +46,7 @@ class Synthetic(DatasetSettings):
     num_clients: PositiveInt = 100
     """How many clients there are."""
     examples_per_client: PositiveInt = 50
-    """Mean of the clients' training sizes, which follow a log-normal law."""
+    """Mean of the clients' training sizes, which follow a log-normal law; each has at least 4."""
     num_features: PositiveInt = 60
     """Length of an example."""
     num_classes: PositiveInt = 10

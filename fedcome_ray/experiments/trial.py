@@ -105,7 +105,7 @@ class Trial(Hyperparameters):
     participation: Annotated[
         Annotated[float, Field(gt=0, le=1)] | None, BeforeValidator(_share_of_clients)
     ] = None
-    """Share of the population in each cohort; with `cohort_size` also unset, everybody."""
+    """Share of the clients in each cohort, rounded; with `cohort_size` also unset, everybody."""
     cohort_size: PositiveInt | None = None
     """Clients in each cohort; instead of `participation`."""
     availability: Availability = Field(default_factory=Availability)

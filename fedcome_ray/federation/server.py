@@ -1,5 +1,6 @@
 """The server: it samples cohorts, aggregates their reports, and remembers."""
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,18 +71,21 @@ class Server:
     def aggregate(self, cohort: Cohort, report: Report) -> Info:
         """Learn from the cohort's report, if there is any, and go on to the next round."""
         round_index, method, sampler = self.state
-        _check_finite(report, cohort, round_index)
+        _check_updates(report, cohort, round_index)
         next_method: Any = method
         info: Info = {}
         if cohort:
             sampler = self.sampler.learn(sampler, cohort, report)  # from the raw updates
             next_method, info = self.method.aggregate(method, cohort, report)
         attendance = self._attendance(cohort)
-        self.state = ServerState(round_index + 1, next_method, sampler)
         move = next_method.params - method.params
+        step_norm = float(move.norm())
+        if not math.isfinite(step_norm):  # its square need not be, if the move is
+            _check_params(next_method.params, round_index)
+        self.state = ServerState(round_index + 1, next_method, sampler)
         return {
             **info,
-            metrics.STEP_NORM: float(move.norm()),
+            metrics.STEP_NORM: step_norm,
             metrics.OPPOSED: num_opposed(report, move),
             **attendance,
         }
@@ -105,7 +109,15 @@ def num_opposed(report: Report, move: torch.Tensor) -> float:
     return float((along < -ROUNDING * (report.lengths * move.norm())).sum())
 
 
-def _check_finite(report: Report, cohort: Cohort, round_index: int) -> None:
+def _check_params(params: torch.Tensor, round_index: int) -> None:
+    if not torch.isfinite(params).all():
+        raise DivergenceError(
+            f"round {round_index + 1}: the updates are finite, but not the params that the server "
+            f"makes of them; look at the learning rates, `local.lr` and those of `method`"
+        )
+
+
+def _check_updates(report: Report, cohort: Cohort, round_index: int) -> None:
     if torch.isfinite(report.lengths).all():
         return
     finite = torch.isfinite(report.update).all(-1).numpy(force=True)  # their squares need not be

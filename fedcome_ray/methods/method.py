@@ -51,8 +51,9 @@ class Report:
     @property
     def cohort_gradient(self) -> Tensor:
         """The mean of the cohort's mean gradients, `[dim]`."""
-        shares = -1 / (len(self.update) * self.total_lr)
-        return shares.squeeze(-1) @ self.update
+        longest = self.total_lr.max()  # by which rates may shrink without leaving single precision
+        shares = (longest / self.total_lr).squeeze(-1) / len(self.update)
+        return (shares @ self.update) / -longest
 
     def add_mean_gradient(self, to: Tensor) -> Tensor:
         """A client vector plus the mean gradient, which is not formed."""

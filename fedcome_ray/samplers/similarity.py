@@ -33,7 +33,7 @@ class SimilaritySampler(Hyperparameters):
     variant: Literal["clean", "official"] = "clean"
     """`official` anneals as the authors' code does, with its own number of moves."""
     warmup: NonNegativeInt = 0
-    """Rounds that draw uniformly before the table is used."""
+    """Rounds with anybody there that draw uniformly, before the table is used."""
 
 
 def build(hp: SimilaritySampler) -> Sampler[Table]:

@@ -244,6 +244,14 @@ def test_a_clamp_that_brings_conflicts_back_is_counted() -> None:
     assert clamped.info["conflicts/after"] == opposed
 
 
+def test_a_direction_of_which_only_rounding_is_left_is_none(solver) -> None:
+    updates = torch.randn(40, 6, generator=torch.Generator().manual_seed(1))
+    found = consensus.agree(updates, solver=solver)
+    assert found.direction.count_nonzero() == 0
+    assert found.info["conflicts/before"] > 0
+    assert found.info["conflicts/after"] == 0
+
+
 def test_nobody_has_no_consensus() -> None:
     with pytest.raises(ValueError, match="at least one client"):
         consensus.agree(torch.empty(0, 3))

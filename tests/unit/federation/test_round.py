@@ -1,4 +1,4 @@
-"""Rounds in which some, or all, of those who were asked are not there."""
+"""Rounds in which some, or all, of those who were asked are not there, and rounds that diverge."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 
 from fedcome_ray import methods
 from fedcome_ray.clients.rehearsal import random_population
+from fedcome_ray.errors import DivergenceError
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round, run_round
 from fedcome_ray.federation.server import Server
@@ -90,3 +91,12 @@ def test_failures_do_not_depend_on_shards_or_interruptions(method, tmp_path: Pat
     assert any(not cohort for cohort, *_ in undisturbed[1][1:])
     assert any(found["cohort/stragglers"] for *_, found in undisturbed[1][1:])
     assert history("other", num_shards=3, interrupted_after=4) == undisturbed
+
+
+def test_params_that_are_not_finite_are_none_to_go_on_with() -> None:
+    far = {"method": {"name": "fedavg", "server_lr": 3e38}, "local": {"lr": 100.0}}
+    server, shards = federation(trial_of(**far))
+    before = server.state
+    with pytest.raises(DivergenceError, match="round 1: .* not the params"):
+        run_round(server, shards)
+    assert server.state == before

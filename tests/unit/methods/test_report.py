@@ -27,6 +27,12 @@ def test_mean_gradients_are_added_and_averaged_without_being_formed() -> None:
     torch.testing.assert_close(reports.cohort_gradient, reports.mean_gradient.mean(0))
 
 
+def test_gradients_along_the_shortest_of_paths_have_a_mean() -> None:
+    gradient, tiny = torch.randn(3, 40, generator=RNG), torch.full((3, 1), 1e-38)
+    reports = Report(update=-tiny * gradient, loss=tiny, total_lr=tiny, num_examples=tiny)
+    torch.testing.assert_close(reports.cohort_gradient, gradient.mean(0), rtol=1e-4, atol=1e-5)
+
+
 def test_weights_are_shares_of_the_examples() -> None:
     ones = column(1, 1)
     assert Report(ones, ones, ones, column(30, 10)).weights.tolist() == [0.75, 0.25]
