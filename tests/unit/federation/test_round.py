@@ -97,6 +97,6 @@ def test_params_that_are_not_finite_are_none_to_go_on_with() -> None:
     far = {"method": {"name": "fedavg", "server_lr": 3e38}, "local": {"lr": 100.0}}
     server, shards = federation(trial_of(**far))
     before = server.state
-    with pytest.raises(DivergenceError, match="round 1: .* not the params"):
+    with pytest.raises(DivergenceError, match=r"round 1: .* not the params"):
         run_round(server, shards)
     assert server.state == before
