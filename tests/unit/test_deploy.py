@@ -70,6 +70,18 @@ def test_the_image_has_the_versions_of_the_package() -> None:
         assert f'"{requirement}"' in (FOLDER / "Dockerfile").read_text()
 
 
+def test_pip_meets_aiobotocore_before_boto3() -> None:
+    """In the other order pip 25.0, of Python 3.12's image, finds no versions that fit."""
+    text = (FOLDER / "Dockerfile").read_text()
+    assert text.index('"aiobotocore>=') < text.index('"boto3>=') < text.index('"s3fs>=')
+
+
+def test_the_image_has_the_driver_of_the_database() -> None:
+    command = _documents("compose.yaml")[0]["services"]["mlflow"]["command"]
+    (driver,) = re.findall(r"postgresql\+(\w+)://", command)
+    assert f'"{driver}[binary]>=' in (FOLDER / "Dockerfile").read_text()
+
+
 def test_the_compose_file_follows_the_schema() -> None:
     folder = importlib.resources.files("check_jsonschema") / "builtin_schemas" / "vendor"
     schema = json.loads((folder / "compose-spec.json").read_text("utf-8"))
