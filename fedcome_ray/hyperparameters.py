@@ -25,6 +25,11 @@ CHOOSING = ("name", "dataset")
 """Fields that say which thing the others are settings of."""
 UNKNOWN = "unknown_setting"
 """The type of pydantic's complaint about a setting that there is not."""
+IN_WORDS = {
+    "tuple_type": "Input should be a list, as [64]",
+    "model_type": "Input should be settings with their names",
+}
+"""Complaints of pydantic that speak of Python, by their types."""
 
 
 class Hyperparameters(BaseModel):
@@ -70,7 +75,8 @@ class Hyperparameters(BaseModel):
 
 def _explained(record: type[BaseModel], item: ErrorDetails) -> InitErrorDetails:
     """A complaint about a record, with what is allowed if it is about an unknown setting."""
-    kind, message = item["type"], item["msg"]
+    kind = item["type"]
+    message = IN_WORDS.get(kind, item["msg"])
     if kind == "extra_forbidden" and len(item["loc"]) == 1:
         chosen = [record.model_fields[one].default for one in CHOOSING if _is_fixed(record, one)]
         owner = f"{chosen[0]} has" if chosen else "there is"
@@ -83,8 +89,8 @@ def _explained(record: type[BaseModel], item: ErrorDetails) -> InitErrorDetails:
 def _allowed(record: type[BaseModel], name: str) -> str:
     """The settings of a record with their limits; only its own, if one was probably meant."""
     values = allowed_values(record)
-    near = nearest(name, values)
-    explained = values if near is None else {near: values[near]}
+    near = nearest(name, [*values, *(one for one in CHOOSING if one in record.model_fields)])
+    explained = values if near is None else {near: values.get(near, "")}
     shown = [f"{one} ({explained[one]})" if explained.get(one) else one for one in sorted(values)]
     hint = f"did you mean `{near}`? " if near else ""
     return f"{hint}allowed: {', '.join(shown) or 'none'}"

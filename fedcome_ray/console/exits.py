@@ -1,5 +1,6 @@
 """How a command ends: exit codes, the way errors are shown, Ctrl-C."""
 
+import os
 import signal
 import sys
 import threading
@@ -24,7 +25,8 @@ def guarded(action: Callable[[], int], *, portable: bool = False) -> int:
     try:
         if portable:
             environment.make_portable()  # before `action` imports NumPy
-        return action()
+        with handling(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT)):
+            return action()  # told to end, as by Ctrl-C
     except UserError as error:
         print(f"error: {_short(error)}", file=sys.stderr)  # noqa: T201
         return USAGE

@@ -49,6 +49,8 @@ class Output(NamedTuple):
 
 def find_output(given: str | Path) -> Output:
     """The output that is asked for, which need not be there."""
+    if not str(given).strip():
+        raise UserError(f"--output: got `{given}`, expected a folder or s3://BUCKET/PREFIX")
     if isinstance(given, Path) or not is_address(given):
         return Output(absolute(Path(given), "--output"), None)
     address = given.rstrip("/")

@@ -72,6 +72,8 @@ class Listener:
         if trial.key not in self._last_counted:
             self._last_counted[trial.key] = news.num_restored or -1
             self._progress.resumed(trial, news.num_restored)
+        for incident in news.incidents:
+            self._progress.survived(trial, incident)
         self._progress.advanced(trial, news.rounds, sum(news.seconds.values()))
         self._tracker.trial_advanced(trial, news.rounds)
         self._count(trial, news.rounds)

@@ -128,6 +128,10 @@ class Progress:
         self._running[key] = (trial, accuracy)
         self._say_something()
 
+    def survived(self, trial: Trial, incident: str) -> None:
+        """Something went wrong, and the trial goes on."""
+        self._say(f"  note  {self._names[trial.key]}  {incident}")
+
     def ended(self, trial: Trial, outcome: str, why: str = "") -> None:
         """`outcome` is done, failed, stopped or interrupted."""
         if trial.key in self._running:

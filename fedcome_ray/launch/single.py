@@ -111,6 +111,7 @@ def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | No
             tracker = tracker_of(request, console)
             stack.enter_context(tracker)
             tracker.mirror(trial, folder)
+            tracker.check_open()
         else:
             shards = stack.enter_context(shards_of(request, populations, console))
             # MLflow takes seconds to open: beside the rounds, but not beside shards that start.
@@ -123,7 +124,6 @@ def run_single(request: SingleRequest, console: Console) -> tuple[bool, str | No
             if compiling.is_due([trial]):
                 doing(console, "compiling, once")
             follow(run, tracker, shards.population.num_clients, console)
-        tracker.check_open()
     return was_finished, tracker.complaint
 
 
@@ -260,7 +260,10 @@ def follow(run: TrialRun, tracker: Tracks, num_clients: int, console: Console) -
             progress.started(trial)
             progress.resumed(trial, run.num_restored)
             while not (run.is_finished or is_interrupted()):
+                tracker.check_usable()
                 rounds = run.advance(REPORT_SECONDS)
+                for incident in run.take_incidents():
+                    progress.survived(trial, incident)
                 progress.advanced(trial, rounds)
                 tracker.trial_advanced(trial, rounds)
             if is_interrupted():

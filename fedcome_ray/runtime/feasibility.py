@@ -92,7 +92,8 @@ def check_feasible(trial: TrialPlace, nodes: Sequence[Node]) -> None:
     if not trial.is_joint:
         needs = f"{others}, and {first} beside them"
     elif trial.num_actors:
-        needs = f"a process with {first}, and {others}"
+        total = trial.bundles[0]["CPU"] + trial.num_actors * shard["CPU"]
+        needs = f"a process with {first}, and {others}, together {total:g} CPU"
     else:
         needs = f"a process with {first}"
     raise UserError(

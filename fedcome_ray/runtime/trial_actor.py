@@ -184,9 +184,8 @@ class TrialActor(tune.Trainable):
         is_paused = not run.is_finished and run.rounds_done == self._pause_after
         if is_paused:
             self._leave()
-        return replace(
-            _news(rounds, run.num_restored, is_finished=run.is_finished), is_paused=is_paused
-        )
+        news = _news(rounds, run.num_restored, is_finished=run.is_finished)
+        return replace(news, is_paused=is_paused, incidents=run.take_incidents())
 
     def _open(self) -> TrialRun | None:
         """The trial, ready to go on; None if another process has finished it in the meantime."""

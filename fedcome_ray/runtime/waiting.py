@@ -16,7 +16,9 @@ MANY = 10
 LEAST_SECONDS = 30.0
 """Quicker answers count as if they took so long."""
 FIRST_SECONDS = 3600.0
-"""For those that nothing is known of."""
+"""For the first answer to a question."""
+PATIENCE_GROWTH = 2
+"""Who did not answer in time, and was only slow, gets so many times as long next time."""
 
 
 class AnswerTimes:
@@ -27,16 +29,17 @@ class AnswerTimes:
 
     def limit(self, question: str) -> float:
         """Seconds."""
-        return MANY * max(LEAST_SECONDS, self._longest.get(question, FIRST_SECONDS))
+        longest = self._longest.get(question)
+        return FIRST_SECONDS if longest is None else MANY * max(LEAST_SECONDS, longest)
 
     @contextmanager
     def waiting(self, question: str, begun: float | None = None) -> Iterator[float]:
         """The limit, while answers are waited for that were asked for when it `begun`, or now."""
-        start = time.monotonic() if begun is None else begun
+        start, limit = time.monotonic() if begun is None else begun, self.limit(question)
         try:
-            yield self.limit(question)
-        finally:  # also of those that hang: had they only been slow, they get longer next time
-            took = time.monotonic() - start
+            yield limit
+        finally:
+            took = min(time.monotonic() - start, PATIENCE_GROWTH * limit / MANY)
             self._longest[question] = max(took, self._longest.get(question, 0.0))
 
 

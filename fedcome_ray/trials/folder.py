@@ -15,6 +15,8 @@ result.json              written last: its presence says that the trial is finis
 
 import fcntl
 import json
+import os
+import platform
 import time
 import traceback
 import zlib
@@ -216,7 +218,7 @@ def is_lasting(name: str) -> bool:
 def exclusive(folder: Path, patience: float = 20.0) -> Iterator[None]:
     """Hold a folder; the workers of a killed launch may need some seconds to let go."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as file:
+    with (folder / ".lock").open("a+") as file:
         end = time.monotonic() + patience
         while True:
             try:
@@ -224,9 +226,22 @@ def exclusive(folder: Path, patience: float = 20.0) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > end:
-                    raise FedcomeError(f"another process is at work in {folder}") from None
+                    file.seek(0)
+                    raise FedcomeError(
+                        f"another process is at work in {folder}: {file.read() or 'unknown'}; wait "
+                        f"for its end, or choose another --output"
+                    ) from None
                 time.sleep(0.2)
+        with suppress(OSError):  # only a name, which a full disk cannot take
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), f"process {os.getpid()} on {platform.node()}".encode())
         yield
+
+
+def log_incident(folder: Path, words: str) -> None:
+    """Keep what a trial has survived."""
+    with suppress(OSError), (folder / LOG).open("a") as file:
+        file.write(f"{words}\n")
 
 
 def log_error(folder: Path, error: Exception) -> None:

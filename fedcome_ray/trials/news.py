@@ -14,6 +14,7 @@ class News:
     is_finished: bool = False
     is_paused: bool = False  # where its launch ends, with a checkpoint
     failure: str | None = None
+    incidents: list[str] = field(default_factory=list)  # that it has survived
     seconds: dict[str, float] = field(default_factory=dict)
     """Spent outside of rounds since the last news, by what was done."""
 

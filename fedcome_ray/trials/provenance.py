@@ -14,6 +14,7 @@ from fedcome_ray.numerics.libraries import Arithmetic, comparable
 from fedcome_ray.version import __version__
 
 CHECKOUT = Path(__file__).parents[2]  # if it is one
+NO_CHECKOUT = "not a checkout"  # in place of a commit
 CODE = ("fedcome_ray", "tune_configs")
 """What decides a number, in a checkout; new files too, since they can be imported."""
 
@@ -24,7 +25,7 @@ def provenance() -> dict[str, str]:
     found = {f"version.{name}": version(name) for name in ("mlflow", "numpy", "ray", "torch")}
     commit = _git(CHECKOUT, "rev-parse", "HEAD")
     return {
-        "commit": commit or "not a checkout",
+        "commit": commit or NO_CHECKOUT,
         "dirty": str(bool(commit) and has_changes(CHECKOUT)).lower(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         "version.fedcome_ray": __version__,
@@ -36,7 +37,8 @@ def provenance() -> dict[str, str]:
 def commits(producers: Iterable[Mapping[str, str]]) -> str:
     """The commits that made some results, shortened; this one's if there are none."""
     found = {producer["commit"] for producer in producers}
-    return "/".join(sorted(commit[:10] for commit in found or {provenance()["commit"]}))
+    known = found or {provenance()["commit"]}
+    return "/".join(sorted(one if one == NO_CHECKOUT else one[:10] for one in known))
 
 
 def refuse_plain(computed_with: Iterable[Arithmetic], folder: Path) -> None:

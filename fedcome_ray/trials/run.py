@@ -49,6 +49,7 @@ from fedcome_ray.trials.folder import (
     has_checkpoint,
     history_checksum,
     keep_beginnings,
+    log_incident,
     read_rounds,
     write_result,
     write_rounds,
@@ -93,6 +94,7 @@ class TrialRun:
         self.server = Server(trial, params.to(shards.device), population.num_clients)
         self.rounds: list[Round] = []  # the history; its first entry is the initial model
         self.recoveries = 0
+        self._incidents: list[str] = []  # not told yet
         self.checkpoint_seconds = 0.0  # of all checkpoints
         self._initial = self.server.state
         self._population = population
@@ -147,12 +149,22 @@ class TrialRun:
             self.recoveries += 1
             if self.recoveries > MAX_RECOVERIES:
                 raise error
+            lost = self.rounds_done
             try:
                 self.shards.rebuild()
                 self._restore()
-                return
             except ShardError as another:
                 error = another
+                continue
+            words = f"{error}; replaced, and back from round {lost} to {self.rounds_done}"
+            self._incidents.append(words)
+            log_incident(self.folder, words)
+            return
+
+    def take_incidents(self) -> list[str]:
+        """What it has survived since the last call."""
+        told, self._incidents = self._incidents, []
+        return told
 
     def checkpoint(self) -> None:
         """Save everything that the next round needs, here and in the storage if there is one."""

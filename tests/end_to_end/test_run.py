@@ -134,14 +134,17 @@ def test_a_dataset_of_ones_own_is_learned(tmp_path: Path) -> None:
     assert result["final"]["accuracy/test"] > 0.9
 
 
-def test_ctrl_c_leaves_a_checkpoint_between_two_rounds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_told_to_stop_leaves_a_checkpoint_between_two_rounds(
+    told: signal.Signals, tmp_path: Path
+) -> None:
     settings = ["--set", "method.name=scaffold", "--set", "rounds=100000"]
     process = start("fedcome_ray.run", *SMALL, *settings, "--output", str(tmp_path))
     end = time.monotonic() + 120
     while not (begun := list(tmp_path.glob("trials/*/rounds.jsonl"))) and time.monotonic() < end:
         time.sleep(0.1)
     assert begun
-    process.send_signal(signal.SIGINT)
+    process.send_signal(told)
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 1
     assert said.endswith("interrupted; the same command goes on\n")

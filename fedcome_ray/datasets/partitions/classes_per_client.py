@@ -69,8 +69,8 @@ def _pieces(sizes: list[int], total: int) -> list[int]:
     if not len(sizes) <= total <= sum(sizes):
         raise DataError(
             f"data.partition.classes: {total} pieces (clients times classes per client) cannot be "
-            f"cut from {sum(sizes)} examples of {len(sizes)} classes, but at least one of each class "
-            f"and no more than examples; change data.num_clients or data.partition.classes"
+            f"cut from {sum(sizes)} examples of {len(sizes)} classes: at least one of each class, "
+            f"no more than examples; change data.num_clients or data.partition.classes"
         )
     counts = [1] * len(sizes)
     heap = [(-float(size), label) for label, size in enumerate(sizes)]

@@ -81,3 +81,13 @@ def test_other_threads_change_no_handlers() -> None:
     thread.start()
     thread.join()
     assert seen == [before]
+
+
+def test_being_told_to_end_is_as_ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:
+    def be_told() -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return OK
+
+    assert guarded(be_told) == FAILED
+    assert "interrupted; the same command goes on" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

@@ -27,6 +27,11 @@ def test_the_output_folder_is_its_users_alone_unless_it_was_there(tmp_path: Path
     assert check_output(tmp_path / "shared").stat().st_mode & 0o777 == 0o755
 
 
+def test_no_folder_at_all_is_refused() -> None:
+    with pytest.raises(UserError, match="--output: got ``, expected a folder"):
+        find_output("")
+
+
 def test_a_home_of_nobody_is_refused() -> None:
     with pytest.raises(UserError, match="--output: `~no such user/x`"):
         check_output(Path("~no such user/x"))

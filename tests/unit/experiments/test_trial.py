@@ -160,7 +160,7 @@ class TestEvaluation:
         ({"local": {"lr": 0}}, "local.lr: input should be greater than 0, got `0`"),
         ({"local": {"lr": float("inf")}}, "local.lr: input should be a finite number"),
         ({"local": {"lr": [0.1, 0.2]}}, "local.lr: input should be a valid number"),
-        ({"local": 5}, "local: input should be a valid dictionary or instance of LocalConfig"),
+        ({"local": 5}, "local: input should be settings with their names"),
         (
             {"local": {"epochs": 1, "steps": 5}},
             "local: give one of `epochs` and `steps`, and `null` for the other (got 1 and 5)",

@@ -47,11 +47,16 @@ def notes() -> Notes:
 
 
 @pytest.fixture
-def listener(tmp_path: Path, notes: Notes) -> Listener:
+def display() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def listener(tmp_path: Path, notes: Notes, display: io.StringIO) -> Listener:
     trials = [TRIAL, OTHER]
     locations = Locations(tmp_path, tracking_uri="")
     request = Request("grid", "quick", trials, locations)
-    console = Console(file=io.StringIO())
+    console = Console(file=display)
     progress = Progress(console, trials, {trial.key: 5 for trial in trials})
     for trial in trials:
         request.folder(trial).mkdir(parents=True)
@@ -144,3 +149,9 @@ def test_time_outside_of_rounds_is_summed_by_what_was_done(listener: Listener) -
     listener.heard(TRIAL, News(seconds={"start": 1.0}))
     listener.heard(OTHER, News(seconds={"start": 2.0, "finish": 0.5}))
     assert listener.outcome.outside == {"start": 3.0, "finish": 0.5}
+
+
+def test_what_a_trial_survives_is_shown(listener: Listener, display: io.StringIO) -> None:
+    listener.heard(TRIAL, News(some_rounds(1), incidents=["a shard died; replaced"]))
+    assert "a shard died; replaced" in display.getvalue()
+    assert not listener.outcome.failures

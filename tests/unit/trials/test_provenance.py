@@ -7,7 +7,7 @@ import pytest
 
 from fedcome_ray.errors import UserError
 from fedcome_ray.numerics.libraries import Arithmetic
-from fedcome_ray.trials.provenance import cautions, has_changes, refuse_plain
+from fedcome_ray.trials.provenance import NO_CHECKOUT, cautions, commits, has_changes, refuse_plain
 
 
 def record(**changes: str) -> Arithmetic:
@@ -100,3 +100,8 @@ def test_a_folder_inside_an_unrelated_repository_has_no_changes(checkout: Path) 
     (inner / "fedcome_ray").mkdir()
     (inner / "fedcome_ray" / "new.py").touch()
     assert not has_changes(inner)
+
+
+def test_commits_are_shortened_and_what_is_none_is_not() -> None:
+    made = [{"commit": "0123456789abcdef"}, {"commit": NO_CHECKOUT}]
+    assert commits(made) == "0123456789/not a checkout"

@@ -1,6 +1,7 @@
 """A trial's folder: any process can go on with it at any time, and nothing is lost or invented."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -250,6 +251,10 @@ def test_the_death_of_shards_does_not_change_a_bit(
     run = TrialRun(trial_of(), population, shards, tmp_path / "trial")
     assert outcome(run) == undisturbed
     assert run.recoveries == len(deaths)
+    told = run.take_incidents()
+    assert [one.partition(";")[0] for one in told] == ["a shard died"] * len(deaths)
+    assert run.take_incidents() == []
+    assert (tmp_path / "trial" / "trial.log").read_text().splitlines() == told
 
 
 def test_shards_that_keep_dying_end_the_trial(population: Population, tmp_path: Path) -> None:
@@ -423,7 +428,7 @@ def test_integers_are_numbers_to_models_that_have_no_tokens(tmp_path: Path) -> N
 
 def test_one_process_at_a_time_holds_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
-    refused = pytest.raises(FedcomeError, match="another process is at work in")
+    refused = pytest.raises(FedcomeError, match=f"at work in {folder}: process {os.getpid()} on ")
     with exclusive(folder), refused, exclusive(folder, patience=0):
         pass
     with exclusive(folder, patience=0):
