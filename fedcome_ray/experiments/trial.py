@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -132,6 +132,11 @@ class Trial(Hyperparameters):
     """The same of a sampler."""
     data_plugin: str | None = None
     """The same of a dataset."""
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **settings: Any) -> None:
+            """Settings may be given as they stand in a grid, `method={"name": "fedcome"}`."""
 
     @model_validator(mode="after")
     def _identify_plugins(self) -> Self:

@@ -65,12 +65,12 @@ def run_round(
     train = shards.evaluate(server.params, "train") if evaluate_train else None
     personal = shards.evaluate_personally(server.params, index + 1) if evaluate_personally else None
     sent = communication.traffic(server.method, cohort, received, report)
-    found = named_metrics({**info, **sent}, test, train, personal)  # what is tracked
+    tracked = named_metrics({**info, **sent}, test, train, personal)
     phases.end("evaluate")
 
     absent = tuple(sorted({*asked} - {*cohort}))
     now = round(time.time(), 3)
-    return Round(index + 1, cohort, found, phases.named(), now, absent, test, train, personal)
+    return Round(index + 1, cohort, tracked, phases.named(), now, absent, test, train, personal)
 
 
 def before_training(
@@ -85,10 +85,10 @@ def before_training(
     test = shards.evaluate(server.params)
     train = shards.evaluate(server.params, "train") if evaluate_train else None
     personal = shards.evaluate_personally(server.params, 0) if evaluate_personally else None
-    found = named_metrics(communication.NOTHING, test, train, personal)
+    tracked = named_metrics(communication.NOTHING, test, train, personal)
     phases.end("evaluate")
     now = round(time.time(), 3)
-    return Round(0, (), found, phases.named(), now, (), test, train, personal)
+    return Round(0, (), tracked, phases.named(), now, (), test, train, personal)
 
 
 def named_metrics(

@@ -67,8 +67,8 @@ class Memories:
         return memory, torch.from_numpy(numbers).view(num_rows, self._width)
 
 
-class Place(NamedTuple):
-    """Rows of a matrix in memory."""
+class UpdateRows(NamedTuple):
+    """Rows of a matrix in memory, to which a shard writes its updates."""
 
     memory: Memory
     rows: slice
@@ -76,14 +76,14 @@ class Place(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What a shard is asked, and where it is to write updates to, if it has a line."""
+    """What a shard is asked; a target only for updates, and if it has a line."""
 
     what: str
     arguments: tuple[Any, ...]
-    place: Place | None = None
+    target: UpdateRows | None = None
 
 
-class Came(NamedTuple):
+class WireQuestion(NamedTuple):
     """A question as it goes through the socket."""
 
     number: int
@@ -150,20 +150,20 @@ class Line:
         self._lent: dict[int, mmap.mmap] = {}  # memory that both ends have, by its number
 
     def ask(self, question: Question, message: Message, seconds: float) -> None:
-        what, arguments, place = question
+        what, arguments, target = question
         new, where = [], None
-        if place is not None:
-            where = place.memory.number, place.rows, place.width
-            if place.memory.number not in self._lent:
-                new.append(place.memory)
-                self._lent[place.memory.number] = place.memory.bytes
+        if target is not None:
+            where = target.memory.number, target.rows, target.width
+            if target.memory.number not in self._lent:
+                new.append(target.memory)
+                self._lent[target.memory.number] = target.memory.bytes
         if message.memory is not None:
             new.append(message.memory)
         sizes = {memory.number: len(memory.bytes) for memory in new}
         written_to = None if message.memory is None else message.memory.number
         self._asked += 1
         with self._within(seconds):
-            self._say(tuple(Came(self._asked, what, arguments, where, sizes, written_to)))
+            self._say(tuple(WireQuestion(self._asked, what, arguments, where, sizes, written_to)))
             for memory in new:
                 reduction.send_handle(self._connection, memory.file, os.getpid())
             self._connection.send_bytes(b"" if message.memory else message.packed)
@@ -183,11 +183,11 @@ class Line:
         try:
             with suppress(EOFError, ConnectionError):
                 while True:
-                    came = Came(*self._next())
-                    files = [reduction.recv_handle(self._connection) for _ in came.sizes]
+                    asked = WireQuestion(*self._next())
+                    files = [reduction.recv_handle(self._connection) for _ in asked.sizes]
                     packed = self._connection.recv_bytes()
-                    said = _attempt(self._answered, answer, came, files, packed)
-                    self.answer(came.number, said)
+                    said = _attempt(self._answered, answer, asked, files, packed)
+                    self.answer(asked.number, said)
         finally:
             self._lent.clear()
             self.hang_up()  # else the server would wait for somebody who does not listen
@@ -201,16 +201,18 @@ class Line:
         with self._socket() as end, suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
 
-    def _answered(self, answer: Answer, came: "Came", files: list[int], packed: bytes) -> Any:
-        for (number, num_bytes), file in zip(came.sizes.items(), files, strict=True):
+    def _answered(
+        self, answer: Answer, asked: WireQuestion, files: list[int], packed: bytes
+    ) -> Any:
+        for (number, num_bytes), file in zip(asked.sizes.items(), files, strict=True):
             try:
                 self._lent[number] = mmap.mmap(file, num_bytes)
             finally:
                 os.close(file)
-        written_to = came.written_to
+        written_to = asked.written_to
         message = unpack(packed if written_to is None else self._lent.pop(written_to))
-        update = None if came.where is None else self._rows(*came.where)
-        return answer(came.what, message, came.arguments, update)
+        update = None if asked.where is None else self._rows(*asked.where)
+        return answer(asked.what, message, asked.arguments, update)
 
     def _rows(self, number: int, rows: slice, width: int) -> Tensor:
         numbers = np.frombuffer(self._lent[number], np.float32)

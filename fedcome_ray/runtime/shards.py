@@ -35,7 +35,7 @@ from fedcome_ray.numerics.arrays import Arrays, shared_tensor
 from fedcome_ray.numerics.geometry import Floats
 from fedcome_ray.numerics.libraries import Arithmetic
 from fedcome_ray.runtime import lines, objects
-from fedcome_ray.runtime.lines import Line, Memories, Place, Question
+from fedcome_ray.runtime.lines import Line, Memories, Question, UpdateRows
 from fedcome_ray.runtime.objects import Message
 from fedcome_ray.runtime.placement import TrialPlace
 from fedcome_ray.runtime.pool import ShardPool
@@ -119,14 +119,14 @@ class RayShards:
     def train(self, received: Any, cohort: Cohort, round_index: int) -> Report:
         shares = self._shares(cohort)
         rows = rows_of(shares)
-        update, places = self._room_for(rows, received.params)
+        update, targets = self._room_for(rows, received.params)
         report = Report.around(update)
 
         def train_own(shard: Shard) -> tuple[()]:
             shard.train(received, shares[0], round_index, report.of(rows[0]))
             return ()
 
-        answers = self._ask("train", received, shares, round_index, own=train_own, places=places)
+        answers = self._ask("train", received, shares, round_index, own=train_own, targets=targets)
         for number, fields in answers:  # those that the shard has not written to memory itself
             parts = report.of(rows[number]).fields()
             for part, field in zip(parts[len(parts) - len(fields) :], fields, strict=True):
@@ -183,7 +183,7 @@ class RayShards:
 
     def _room_for(
         self, rows: Sequence[slice], params: Tensor
-    ) -> tuple[Tensor, Sequence[Place | None]]:
+    ) -> tuple[Tensor, Sequence[UpdateRows | None]]:
         """Memory for updates, and where those of each shard are in it, if a shard can see it."""
         num_rows, width = rows[-1].stop, len(params)
         if not any(isinstance(other, Line) for other in self._others.values()):
@@ -191,7 +191,7 @@ class RayShards:
         if self._memories is None or self._memories.most_rows < num_rows:
             self._memories = Memories(max(num_rows, self._cohort_size), width)
         memory, update = self._memories.take(num_rows)
-        return update, [Place(memory, some, width) for some in rows]
+        return update, [UpdateRows(memory, some, width) for some in rows]
 
     def _found(self, what: str, params: Tensor, shares: Sequence[Any], *others: Any) -> list[Any]:
         """What shards find out about params, each for its share, in the order of the shards."""
@@ -209,7 +209,7 @@ class RayShards:
         shares: Sequence[Any],
         *others: Any,
         own: Callable[[Shard], Any],
-        places: Sequence[Place | None] | None = None,
+        targets: Sequence[UpdateRows | None] | None = None,
     ) -> Iterator[tuple[int, Any]]:
         """The answers of shards, each for its share, with their numbers, in that order.
 
@@ -220,8 +220,8 @@ class RayShards:
         asked = [number for number in self._others if shares[number]]
         with self._replacing(what):
             for number in asked:
-                place = None if places is None else places[number]
-                question = Question(what, (shares[number], *others), place)
+                target = None if targets is None else targets[number]
+                question = Question(what, (shares[number], *others), target)
                 self._others[number].ask(question, message, self._times.limit(what))
         for shard in self._own:  # while the others are at work
             if shares[0]:

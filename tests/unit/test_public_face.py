@@ -16,8 +16,8 @@ from fedcome_ray.errors import UserError
 from tests.processes import answer_of
 
 TRIAL = Trial(
-    data={"dataset": "digits", "num_clients": 10},  # type: ignore[arg-type]
-    method={"name": "scaffold"},  # type: ignore[arg-type]
+    data={"dataset": "digits", "num_clients": 10},
+    method={"name": "scaffold"},
     cohort_size=3,
     rounds=4,
     eval_every=2,

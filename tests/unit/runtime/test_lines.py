@@ -15,7 +15,14 @@ import torch
 from fedcome_ray.errors import DivergenceError, FedcomeError
 from fedcome_ray.methods.method import OnlyParams
 from fedcome_ray.runtime import lines
-from fedcome_ray.runtime.lines import ForeignError, Line, LostLineError, Memories, Place, Question
+from fedcome_ray.runtime.lines import (
+    ForeignError,
+    Line,
+    LostLineError,
+    Memories,
+    Question,
+    UpdateRows,
+)
 from fedcome_ray.runtime.objects import Message
 
 pytestmark = pytest.mark.skipif(not lines.IS_POSSIBLE, reason="only Linux has such memory")
@@ -39,8 +46,8 @@ def line_to(answer: Callable[..., Any]) -> Iterator[Line]:
     assert not shard.is_alive()
 
 
-def ask(line: Line, *arguments: Any, place: Place | None = None) -> Any:
-    line.ask(Question("what", arguments, place), MESSAGE, PATIENCE)
+def ask(line: Line, *arguments: Any, target: UpdateRows | None = None) -> Any:
+    line.ask(Question("what", arguments, target), MESSAGE, PATIENCE)
     return line.hear(PATIENCE)
 
 
@@ -90,7 +97,7 @@ def test_updates_are_written_to_the_rows_of_the_server() -> None:
         for _ in range(3):
             memory, update = memories.take(4)
             update.zero_()
-            ask(line, 10.0, place=Place(memory, slice(1, 3), 5))
+            ask(line, 10.0, target=UpdateRows(memory, slice(1, 3), 5))
             expected = torch.zeros(4, 5)
             expected[1:3] = torch.arange(5.0) + 10
             assert torch.equal(update, expected)
