@@ -4,6 +4,7 @@ A function returns None where the store does not hold what the figure shows.
 """
 
 import io
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -23,6 +24,9 @@ from .tables import paper_table
 
 WIDTH = 7.0  # inches: the text width of a two-column page
 COLUMNS = 4  # of small multiples
+LETTERS = 100  # in a line of the page's width
+LEGEND_LINES = 4  # for which a figure has room
+LINE = 0.17  # inches: a line of a legend
 ACCURACY_WORDS = "test accuracy, %"
 EARLY = 0.1  # share of the rounds in which curves rise steeply
 MOST_CURVES = 12  # more in a panel cannot be told apart
@@ -339,7 +343,8 @@ def similarity(study: Study) -> Figure | None:
     limit = float(np.abs(matrix.to_numpy()[~np.eye(len(matrix), dtype=bool)]).max()) or 1.0
     image = axis.imshow(matrix, cmap="PuOr", vmin=-limit, vmax=limit, interpolation="nearest")
     trial = scores.trials(study.frame).set_index("run_id").loc[run_id]
-    axis.set_title(f"{labels.join(study.layout.keys, trial)}, seed {trial['seed']}")
+    words = f"{labels.join(study.layout.keys, trial)}, seed {trial['seed']}"
+    axis.set_title(textwrap.fill(words, LETTERS // 2))  # it is as wide as the table is
     starts = [i for i in range(len(classes)) if i == 0 or classes.iloc[i] != classes.iloc[i - 1]]
     axis.set_yticks(starts, [classes.iloc[i] for i in starts], fontsize=5)
     axis.set_xticks([])
@@ -503,10 +508,17 @@ def _subplots(
 
 
 def _legend(figure: Figure, axis: Axes) -> None:
+    """Names, long ones in several lines; what many take is added to the figure."""
     handles, names = axis.get_legend_handles_labels()
-    if len(names) > 1:
-        columns = 100 // (max(map(len, names)) + 6)  # letters in a line of the page's width
-        figure.legend(handles, names, loc="outside upper center", ncols=min(columns, len(names)))
+    if len(names) < 2:
+        return
+    mark = 6  # letters that a line's sample and the gap beside it take
+    names = [textwrap.fill(name, LETTERS - mark) for name in names]
+    widest = max(len(line) for name in names for line in name.splitlines())
+    columns = min(LETTERS // (widest + mark), len(names))
+    figure.legend(handles, names, loc="outside upper center", ncols=columns)
+    lines = -(-sum(name.count("\n") + 1 for name in names) // columns)
+    figure.set_figheight(figure.get_figheight() + LINE * max(0, lines - LEGEND_LINES))
 
 
 def _looks(table: pd.DataFrame) -> dict[str, style.Look]:

@@ -151,3 +151,19 @@ def test_figures_of_the_papers_size_have_room_for_everything() -> None:
     """Matplotlib warns if not, and warnings are errors."""
     for grid in ("fairness", "search", "partial_participation"):
         assert draw(synthetic.study(grid, seeds=2, rounds=5))
+
+
+@pytest.mark.parametrize("settings", [6, 7, 8, 30])
+def test_a_legend_has_room_for_names_longer_than_the_page_is_wide(settings: int) -> None:
+    study = study_with_everything("a_users_grid")
+    runs = study.frame["run_id"]
+    named = study.frame.assign(setting=runs + " setting=12" * settings)
+    drawings = {d.name: d.figure for d in draw(study._replace(frame=named))}
+    figure = drawings["a_users_grid_convergence"]
+    (legend,) = figure.legends
+    shown = [text.get_text().replace("\n", " ") for text in legend.get_texts()]
+    assert sorted(shown) == sorted(str(line.get_label()) for line in figure.axes[0].lines)
+    bounds = legend.get_window_extent()
+    assert bounds.x0 >= 0
+    assert bounds.x1 <= figure.bbox.width
+    assert figure.axes[0].get_window_extent().height >= 2 * figure.dpi  # inches
