@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from mlflow import MlflowClient
 
+from fedcome_ray.experiments.choices import CHOICES
 from fedcome_ray.methods import REFERENCES
 
 from . import labels, results, scope, scores
@@ -199,17 +200,38 @@ def _one_variant_a_cell(trials: pd.DataFrame, keys: list[str]) -> "pd.Series[str
 def describe(trials: pd.DataFrame) -> "pd.Series[str]":
     """What sets each trial apart from others of its method.
 
-    A value that most trials of the method have goes without saying.
+    A value that most trials of the method have goes without saying, and so does one that comes
+    with a choice that others have not made, as the partition of the only dataset that has one.
     """
     words: dict[Any, list[str]] = {index: [] for index in trials.index}
     for _, own in trials.groupby("method.name"):
         for setting in _other_settings(own):
+            if _comes_with_a_choice(own, setting):
+                continue
             texts = own[setting].map(lambda raw, s=setting: labels.value(s, raw, digits=6))
             counts = texts.value_counts()
             usual = counts.index[0] if counts.iloc[0] > len(texts) / 2 else None
+            name = setting.removesuffix(".name").split(".")[-1]  # a model's name is the model
             for index, text in texts[(texts != usual) & (texts != "")].items():
-                words[index].append(f"{setting.split('.')[-1]}={text}")
+                words[index].append(f"{name}={text}")
     return pd.Series({index: " ".join(parts) for index, parts in words.items()}, dtype=str)
+
+
+def _comes_with_a_choice(trials: pd.DataFrame, setting: str) -> bool:
+    """Whether some trials have no such setting, and who has it, and how, follows from a choice."""
+    if not trials[setting].isna().any():
+        return False
+    choosers = (
+        chooser
+        for record, registry in CHOICES.items()
+        if (chooser := f"{record}.{registry.chosen_by}") in trials
+        and setting.startswith(f"{record}.")
+        and setting != chooser
+    )
+    return any(
+        (trials.groupby(chooser, dropna=False)[setting].nunique(dropna=False) == 1).all()
+        for chooser in choosers
+    )
 
 
 def _other_settings(trials: pd.DataFrame) -> list[str]:

@@ -160,6 +160,32 @@ def test_a_grid_of_a_user_has_a_row_for_each_setting() -> None:
     assert list(table.cells["rank"]) == [3, 2, 1]
 
 
+def test_a_row_leaves_out_the_settings_that_come_with_its_dataset() -> None:
+    synthetic = {
+        "data__dataset": "synthetic",
+        "data__alpha": 1.0,
+        "data__test_split": None,
+        "data__partition__classes": None,
+        "model__name": "logistic",
+    }
+    frame = join(
+        seeds("fedavg", 60.0, grid="mine", model__name="mlp", model__hidden="[32]"),
+        seeds("fedavg", 61.0, grid="mine", **synthetic),
+    )
+    (images, numbers) = tables.main_table(select(frame), LAST).cells["setting"]
+    assert set(images.split()) == {"dataset=CIFAR-10", "model=mlp"}
+    assert set(numbers.split()) == {"dataset=synthetic", "model=logistic"}
+
+
+def test_a_row_names_a_setting_of_the_same_dataset_that_others_have_not() -> None:
+    frame = join(
+        seeds("fedavg", 60.0, grid="mine", data__validation=None, rounds=3),
+        seeds("fedavg", 61.0, grid="mine", data__validation=0.1, rounds=4),
+    )
+    table = tables.main_table(select(frame), LAST)
+    assert any("validation=10 % held out" in words for words in table.cells["setting"])
+
+
 @pytest.mark.parametrize(("at", "value"), [("last", 50.0), ("best", 80.0), ("tail", 52.5)])
 def test_the_round_that_counts_can_be_chosen(at: str, value: float) -> None:
     accuracies = [80.0, *[1.0] * 17, 55.0, 50.0]
