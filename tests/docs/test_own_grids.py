@@ -79,7 +79,7 @@ EXPECTED = {
 
 @pytest.mark.ray
 @every_example
-def test_an_example_runs_as_it_is_pasted(example: Example, folder: Path) -> None:
+def test_an_example_runs_as_it_is_pasted_and_is_reported(example: Example, folder: Path) -> None:
     (folder / example.file).write_text(example.content)
     said = [run(words, folder) for words in example.commands]
     assert EXPECTED[example.file] in said[0]
@@ -89,6 +89,9 @@ def test_an_example_runs_as_it_is_pasted(example: Example, folder: Path) -> None
         (rule,) = yaml.safe_load((folder / "best.yaml").read_text())
         assert rule["when"]["method.name"] == "fedprox"
         assert set(rule["set"]) == {"method.mu", "local.lr"}
+    grid = Path(example.file).stem
+    run(["python", "-m", "fedcome_ray.report", "--grid", grid], folder)
+    assert (folder / f"results/analysis/figures/{grid}_convergence.png").is_file()
 
 
 def test_the_schema_with_ones_own_method_knows_the_examples(folder: Path) -> None:
