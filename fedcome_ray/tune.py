@@ -7,6 +7,7 @@ from pathlib import Path
 from fedcome_ray.console import arguments
 from fedcome_ray.console.exits import OK, guarded
 from fedcome_ray.console.output import Talk
+from fedcome_ray.console.paths import check_file
 from fedcome_ray.errors import UserError
 from fedcome_ray.importing import large_modules
 
@@ -130,8 +131,8 @@ def check_arguments(args: argparse.Namespace) -> None:
         raise UserError("--samples: only a search has them; give --search too")
     if args.samples is not None and args.samples > MAX_SAMPLES:
         raise UserError(f"--samples: at most {MAX_SAMPLES:,}, got `{args.samples}`")
-    if args.best is not None and not args.best.absolute().parent.is_dir():
-        raise UserError(f"--best: there is no folder `{args.best.parent}`")
+    if args.best is not None:
+        check_file(args.best, "--best")
 
 
 def list_grids(talk: Talk) -> None:

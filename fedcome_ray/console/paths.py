@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from platformdirs import user_cache_path
 
-from fedcome_ray.errors import UserError
+from fedcome_ray.errors import UserError, cut
 from fedcome_ray.storage.remote import Remote, is_address
 
 STORE = "mlflow.db"  # of MLflow, in an output folder
@@ -38,6 +38,24 @@ def check_output(folder: Path) -> Path:
     except OSError as error:
         raise UserError(f"--output: cannot write to `{folder}`: {error.strerror}") from None
     return folder
+
+
+def check_file(path: Path, option: str) -> None:
+    """A file that will be written or replaced as a whole, so its folder must take another."""
+    folder = path.absolute().parent
+    try:
+        if not folder.is_dir():
+            raise UserError(f"{option}: there is no folder `{path.parent}`")
+        if path.exists() and not path.is_file():  # a device would be replaced, too
+            what = "a folder" if path.is_dir() else "not a file"
+            raise UserError(f"{option}: `{path}` is {what}; give the path of a file to write")
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{path.name}."):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"{option}: cannot write `{cut(str(path))}`: {error.strerror}; give the path of a file "
+            f"in a folder that takes files"
+        ) from None
 
 
 class Output(NamedTuple):

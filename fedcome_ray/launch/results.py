@@ -12,6 +12,7 @@ from fedcome_ray.experiments import overlay
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.launch.request import Finished
 from fedcome_ray.launch.summary import Reached, accuracy_table, cost_table
+from fedcome_ray.trials.checkpoint import replace
 from fedcome_ray.trials.folder import read_rounds
 from fedcome_ray.trials.provenance import cautions, commits
 
@@ -81,7 +82,9 @@ def best_settings(finished: Finished) -> str:
 
 
 def write_best(finished: Finished, path: Path, out: Console) -> None:
-    path.write_text(best_settings(finished))
+    """As a whole or not at all: half an overlay would be one, too."""
+    text = best_settings(finished)
+    replace(path.resolve(), lambda own: own.write_text(text, encoding="utf-8"))
     say(out, f"best       {path}, for --overlay")
 
 

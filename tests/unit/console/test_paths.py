@@ -7,6 +7,7 @@ import pytest
 from fedcome_ray.console.options import Locations
 from fedcome_ray.console.paths import (
     check_data_dir,
+    check_file,
     check_output,
     find_output,
     open_output,
@@ -100,3 +101,12 @@ def test_a_storage_is_tried_before_anything_else(
     assert open_output(there).folder.is_dir()
     with pytest.raises(UserError, match="--output: cannot use `no://where`"):
         open_output("no://where")
+
+
+def test_a_file_to_write_needs_a_folder_that_takes_files(tmp_path: Path) -> None:
+    check_file(tmp_path / "new.yaml", "--best")
+    (tmp_path / "old.yaml").write_text("old")
+    check_file(tmp_path / "old.yaml", "--best")
+    assert [one.name for one in tmp_path.iterdir()] == ["old.yaml"]
+    with pytest.raises(UserError, match=r"--best: cannot write `/proc/new\.yaml`"):
+        check_file(Path("/proc/new.yaml"), "--best")

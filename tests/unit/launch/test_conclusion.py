@@ -1,7 +1,9 @@
 """What the end of a launch says and leaves."""
 
+import errno
 import io
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,12 +11,13 @@ from rich.console import Console
 
 from fedcome_ray import metrics
 from fedcome_ray.console.options import Locations
+from fedcome_ray.errors import StorageError
 from fedcome_ray.experiments.trial import parse_trial
 from fedcome_ray.federation.round import Round
 from fedcome_ray.launch.conclusion import conclude, launch_record
 from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.request import Extras, Finished, Request
-from fedcome_ray.launch.results import show_results
+from fedcome_ray.launch.results import show_results, write_best
 from fedcome_ray.trials.folder import write_rounds
 from tests.finished import ARITHMETIC, finish
 
@@ -109,3 +112,24 @@ def test_the_table_warns_of_results_that_were_computed_differently(
     show_results(Finished.read(finished.request), out)
     text = str(out.file.getvalue())  # type: ignore[attr-defined]
     assert ("not all computed alike (cpu: one | two)" in text) == warns
+
+
+def test_the_best_settings_are_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finished, out = finished_of(tmp_path), Console(file=io.StringIO())
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "best.yaml").write_text("old")
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "own" / "best.yaml")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(StorageError, match=r"best.yaml: No space left"):
+            write_best(finished, tmp_path / "link.yaml", out)
+    assert (tmp_path / "own" / "best.yaml").read_text() == "old"
+    write_best(finished, tmp_path / "link.yaml", out)
+    assert (tmp_path / "own" / "best.yaml").read_text() != "old"
+    assert len(list((tmp_path / "own").iterdir())) == 1
+
+
+def full(_: int) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
