@@ -1,8 +1,8 @@
 """A trial as Ray Tune sees it: the central actor of a federation.
 
-The actor is the server; its shards are actors of their own in the same placement group. Where one
-shard is enough, and on GPUs, the first is a part of it. What Tune calls a trial is a turn of the
-actor, with one or several of ours; Tune reuses it, and its shards with it, for the next turn
+The actor is the server, and the first of its shards is a part of it; others, if there are any, are
+actors of their own in the same placement group. What Tune calls a trial is a turn of the actor,
+with one or several of ours; Tune reuses it, and its shards with it, for the next turn
 (`reset_config`).
 """
 
