@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from fedcome_ray.storage.working_copy import WorkingCopy
 from fedcome_ray.trials.folder import RESULT, SETTINGS, TrialResult, verified
 from fedcome_ray.trials.origin import PLUGINS, kept_plugins
 
+AGAIN = "again"  # the folder to repeat a trial in
 RUN_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -54,13 +56,19 @@ def with_plugins(locations: Locations, kept: Kept) -> Locations:
 
 def command(folder: Path, result: TrialResult, locations: Locations, *, from_file: bool) -> str:
     """How to repeat a finished trial, for another folder: here it would only be shown."""
-    words = ["--from", locations.shown(folder), "--output", "again"]
+    words = ["--from", locations.shown(folder), "--output", _new_folder()]
     if any(one.get("portable") == "true" for one in result.computed_with):
         words.append("--portable")
     if locations.data_dir is not None:
         words += ["--data-dir", str(locations.data_dir)]
     start = " --init-model FILE" if from_file else ""
     return f"python -m fedcome_ray.run {shlex.join(words)}{start}"
+
+
+def _new_folder() -> str:
+    """A folder that is not there: one that has the trial already would only show it."""
+    names = chain([AGAIN], (f"{AGAIN}_{number}" for number in count(2)))
+    return next(name for name in names if not Path(name).exists())
 
 
 def _folder_of(reference: str, locations: Locations) -> Path:

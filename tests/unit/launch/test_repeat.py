@@ -83,7 +83,10 @@ def test_a_plugin_that_was_not_kept_must_be_given(folder: Path, locations: Locat
         repeat.find(str(folder), locations)
 
 
-def test_the_command_has_what_the_result_depended_on(folder: Path, locations: Locations) -> None:
+def test_the_command_has_what_the_result_depended_on(
+    folder: Path, locations: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     plain = finish(TRIAL, folder)
     said = repeat.command(folder, plain, locations, from_file=False)
     assert said == f"python -m fedcome_ray.run --from {folder} --output again"
@@ -91,3 +94,14 @@ def test_the_command_has_what_the_result_depended_on(folder: Path, locations: Lo
     elsewhere = Locations(folder, "", data_dir=Path("/data sets"))
     said = repeat.command(folder, portable, elsewhere, from_file=True)
     assert said.endswith("--portable --data-dir '/data sets' --init-model FILE")
+
+
+def test_the_command_proposes_a_folder_that_is_not_there(
+    folder: Path, locations: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = finish(TRIAL, folder)
+    for proposed in ("again", "again_2", "again_3"):
+        said = repeat.command(folder, result, locations, from_file=False)
+        assert said.endswith(f" --output {proposed}")
+        Path(proposed).mkdir()
