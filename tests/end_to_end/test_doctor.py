@@ -2,25 +2,49 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedcome_ray.numerics.environment import portable_obstacle
+from tests.docs.pages import DOCS
 from tests.end_to_end.commands import run
 
 SMALL = ["--set", "rounds=2", "--set", "data.num_clients=5", "--set", "model.hidden=[8]"]
 
 
-def test_this_machine_is_fit(tmp_path: Path) -> None:
-    done = run("fedcome_ray.doctor", "--output", str(tmp_path / "results"), "--json")
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("doctor") / "results"
+
+
+@pytest.fixture(scope="module")
+def found(output: Path) -> Any:
+    done = run("fedcome_ray.doctor", "--output", str(output), "--json")
     assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_this_machine_is_fit(found: Any, output: Path) -> None:
     assert {line["mark"] for line in found["verdicts"]} <= {"good", "doubtful"}
     (node,) = found["nodes"]
     assert set(node["plain"]["fingerprints"]) == {"dense", "convolutional", "fedcome"}
     assert node["plain"]["dependent_kinds"] == []
     assert all(rate > 0 for rate in node["plain"]["examples_per_second"].values())
-    assert not (tmp_path / "results").exists()  # it looks, and leaves nothing
+    assert not output.exists()  # it looks, and leaves nothing
+
+
+@pytest.mark.skipif(portable_obstacle() is not None, reason="not a machine for --portable")
+@pytest.mark.parametrize("page", ["is_my_machine_fit.md", "same_bits.md"])
+def test_the_documentation_shows_the_fingerprints_of_this_code(found: Any, page: str) -> None:
+    """Those of `--portable`, which are the same on every machine with the same libraries."""
+    (node,) = found["nodes"]
+    versions = node["portable"]["versions"]
+    shown = (DOCS / "how_to" / "is_my_machine_fit.md").read_text(encoding="utf-8")
+    if not all(f"{name} {versions[name]}," in shown for name in ("torch", "numpy")):
+        pytest.skip("other libraries than those of the documentation")
+    fingerprints = "-".join(node["portable"]["fingerprints"].values())
+    assert f"portable {fingerprints}\n" in (DOCS / "how_to" / page).read_text(encoding="utf-8")
 
 
 def test_a_broken_store_makes_it_end_with_1(tmp_path: Path) -> None:
