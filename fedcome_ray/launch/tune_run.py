@@ -1,8 +1,6 @@
 """The trials of a launch on Ray Tune: the one module beside `runtime/` that knows Ray."""
 
-import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, MutableMapping, Sequence
@@ -26,6 +24,7 @@ from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.launch.request import Request
 from fedcome_ray.launch.turns import Turns
+from fedcome_ray.runtime import scratch
 from fedcome_ray.runtime.connection import replaced
 from fedcome_ray.runtime.feasibility import Room, check_folder, check_storage, lay_out
 from fedcome_ray.runtime.placement import TrialPlace, words
@@ -108,26 +107,23 @@ def _fit(
         system_metrics=request.extras.system_metrics,
     )
     bundles = placement_group(place)
-    scratch = tempfile.mkdtemp(prefix="fedcome-tune-")
-    tuner = tune.Tuner(
-        tune.with_resources(trainable, bundles),
-        # A turn ends at least one trial, or else these are handed out once more.
-        tune_config=tune.TuneConfig(
-            search_alg=offers, num_samples=2 * len(trials), reuse_actors=True
-        ),
-        run_config=tune.RunConfig(
-            name="trials",
-            storage_path=scratch,
-            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-            callbacks=[callback],
-            verbose=0,
-        ),
-    )
-    try:
+    with scratch.folder("tune") as folder:
+        tuner = tune.Tuner(
+            tune.with_resources(trainable, bundles),
+            # A turn ends at least one trial, or else these are handed out once more.
+            tune_config=tune.TuneConfig(
+                search_alg=offers, num_samples=2 * len(trials), reuse_actors=True
+            ),
+            run_config=tune.RunConfig(
+                name="trials",
+                storage_path=str(folder),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                callbacks=[callback],
+                verbose=0,
+            ),
+        )
         with _quick_to_start(is_private=request.machine.address is None):
             tuner.fit()
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager

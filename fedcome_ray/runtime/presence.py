@@ -19,6 +19,7 @@ from rich.console import Console
 
 from fedcome_ray.console.exits import FAILED, INTERRUPTED
 from fedcome_ray.console.output import say
+from fedcome_ray.runtime import scratch
 
 LOOK_SECONDS = 0.5
 LOOK_SECONDS_PRIVATE = 0.05
@@ -92,9 +93,12 @@ class Watch:
         self._console.show_cursor()
         failed = f"failed: {trouble}; the same command goes on"
         says = INTERRUPTED if self._is_told.is_set() else failed
-        self._console.file.write(f"{says}\n")  # an error is said even if nothing else is
-        self._console.file.flush()
-        os._exit(FAILED)
+        try:
+            self._console.file.write(f"{says}\n")  # an error is said even if nothing else is
+            self._console.file.flush()
+            scratch.remove_temporary()
+        finally:
+            os._exit(FAILED)
 
 
 def probe(address: str) -> None:

@@ -9,7 +9,6 @@ with one or several of ours; Tune reuses it, and its shards with it, for the nex
 import os
 import resource
 import shutil
-import tempfile
 from collections import defaultdict, deque
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -25,6 +24,7 @@ from fedcome_ray.experiments.trial import Trial, check_plugins
 from fedcome_ray.federation.round import Round
 from fedcome_ray.numerics import device
 from fedcome_ray.plugins import load_plugins
+from fedcome_ray.runtime import scratch
 from fedcome_ray.runtime.placement import TrialPlace
 from fedcome_ray.runtime.populations import SharedPopulation
 from fedcome_ray.runtime.shards import in_a_pool, in_this_process
@@ -75,8 +75,8 @@ class TrialActor(tune.Trainable):
         self._trials = trials  # by key
         self._populations = populations
         self._lease = lease  # of the storage that trials are kept in, if it is one
-        self._scratch = tempfile.mkdtemp(prefix="fedcome-trials-") if lease is not None else None
-        self._trials_folder = Path(self._scratch or trials_folder)
+        self._scratch = scratch.make("trials") if lease is not None else None
+        self._trials_folder = self._scratch or trials_folder
         self._command = command
         self._init_params = init_params
         self._pause_after = pause_after
@@ -117,7 +117,7 @@ class TrialActor(tune.Trainable):
             self._leave()
         finally:
             if self._scratch is not None:
-                shutil.rmtree(self._scratch, ignore_errors=True)
+                scratch.remove(self._scratch)
 
     def _take(self, config: dict[str, Any]) -> None:
         first, *others = config["keys"]
