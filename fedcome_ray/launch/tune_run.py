@@ -24,11 +24,11 @@ from fedcome_ray.launch.outcome import Outcome
 from fedcome_ray.launch.progress import Progress
 from fedcome_ray.launch.request import Request
 from fedcome_ray.launch.turns import Turns
-from fedcome_ray.runtime import scratch
-from fedcome_ray.runtime.connection import replaced
+from fedcome_ray.runtime import scratch, session
 from fedcome_ray.runtime.feasibility import Room, check_folder, check_storage, lay_out
 from fedcome_ray.runtime.placement import TrialPlace, words
 from fedcome_ray.runtime.populations import share, with_own_files
+from fedcome_ray.runtime.replacing import replaced
 from fedcome_ray.runtime.trial_actor import TrialActor
 from fedcome_ray.runtime.waiting import PATIENCE_SECONDS, Patience, pending_trials
 from fedcome_ray.storage.lease import Lease
@@ -229,6 +229,7 @@ class Callback(tune.Callback):
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """The process died; with a single trial, again and again."""
+        session.keep()
         left = self._left(trial)
         if not trial.max_failures:
             self._turns.suspect(left)

@@ -27,7 +27,9 @@ from fedcome_ray.console.exits import handling
 from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.errors import FedcomeError, UserError, cut
 from fedcome_ray.numerics import environment, processors
+from fedcome_ray.runtime import session
 from fedcome_ray.runtime.presence import Watch, probe
+from fedcome_ray.runtime.replacing import replaced
 
 AnyT = TypeVar("AnyT")
 
@@ -103,12 +105,16 @@ def connected(
     try:
         with watch, handling(signal.SIGTERM, stop):
             yield ray.cluster_resources()
+    except Exception as error:
+        if not isinstance(error, FedcomeError):  # Ray may be to blame, and its logs say how
+            session.keep()
+        raise
     finally:
         _addresses.reset(token)
-        _leave()
+        _leave(is_told=watch.is_told)
 
 
-def _leave() -> None:
+def _leave(*, is_told: bool = False) -> None:
     """Leave Ray, and stop it if it is private.
 
     If a reference to one of its objects is given up meanwhile, Ray ends this process, with exit
@@ -119,7 +125,8 @@ def _leave() -> None:
     collects = gc.isenabled()
     gc.disable()
     try:
-        ray.shutdown()
+        with session.ending(is_told=is_told):
+            ray.shutdown()
     finally:
         if collects:
             gc.enable()
@@ -200,7 +207,7 @@ def _start(machine: MachineOptions, ahead: str) -> None:
         "prestart_worker_first_driver": workers > 0,
     }
     try:
-        with _on_loopback(), _without_onlookers(workers), _in_its_own_time():
+        with session.owned(), _on_loopback(), _without_onlookers(workers), _in_its_own_time():
             # Without "local", Ray would join whatever RAY_ADDRESS or an earlier `ray start` names.
             ray.init("local", include_dashboard=False, _system_config=config, **own, **_QUIET)
     except Exception as error:  # whatever: a machine too busy to start it within Ray's limits
@@ -305,17 +312,6 @@ def _in_its_own_time() -> Iterator[None]:
         replaced(services, "get_node", patient),
     ):
         yield
-
-
-@contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Let an attribute be another meanwhile."""
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
 
 
 def on_every_node(function: Callable[..., AnyT], *arguments: Any) -> list[AnyT]:

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from fedcome_ray.console.exits import FAILED, INTERRUPTED
 from fedcome_ray.console.output import say
-from fedcome_ray.runtime import scratch
+from fedcome_ray.runtime import scratch, session
 
 LOOK_SECONDS = 0.5
 LOOK_SECONDS_PRIVATE = 0.05
@@ -63,6 +63,10 @@ class Watch:
         """Stopping: if its whole group was told so, as by a batch system, Ray is about to end."""
         self._is_told.set()
 
+    @property
+    def is_told(self) -> bool:
+        return self._is_told.is_set()
+
     def _look(self) -> None:
         gone_since: float | None = None
         while not self._is_over.is_set():
@@ -73,13 +77,16 @@ class Watch:
                 continue
             gone_since = gone_since or time.monotonic()
             is_brief = time.monotonic() - gone_since < PATIENCE_SECONDS
-            if self._address is None or self._is_told.is_set() or not is_brief:
+            if self._address is None or self.is_told or not is_brief:
                 self._end(trouble)
 
     def _hear(self) -> None:
         """What signals came, until it is time to look again."""
         with suppress(TimeoutError):
             if signal.SIGTERM in self._signals.recv(64):
+                self.told()
+                if self._address is None:
+                    session.expect_the_end()
                 say(self._console, TOLD)
 
     def _out_of_reach(self) -> str | None:
@@ -92,11 +99,12 @@ class Watch:
     def _end(self, trouble: str) -> None:
         self._console.show_cursor()
         failed = f"failed: {trouble}; the same command goes on"
-        says = INTERRUPTED if self._is_told.is_set() else failed
+        says = INTERRUPTED if self.is_told else failed
         try:
             self._console.file.write(f"{says}\n")  # an error is said even if nothing else is
             self._console.file.flush()
             scratch.remove_temporary()
+            session.end(is_told=self.is_told)
         finally:
             os._exit(FAILED)
 

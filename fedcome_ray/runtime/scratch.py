@@ -9,7 +9,10 @@ import fcntl
 import os
 import platform
 import shutil
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -100,6 +103,27 @@ def sweep(parent: Path | None = None, names: str = f"{PREFIX}*") -> None:
             _remove_if_dead(mark.parent, place)
 
 
+def sweep_sessions(folder: Path) -> None:
+    """The same with Ray's sessions, and its link to the latest: Ray makes none where one is."""
+    sweep(folder, "session_*")
+    link = folder / "session_latest"
+    with suppress(OSError):
+        if link.is_symlink() and not link.exists():
+            link.unlink()
+
+
+def sweep_afterwards(sessions: Path) -> None:
+    """Let another process sweep when this one has ended, which may be at any moment."""
+    given = [str(os.getpid()), tempfile.gettempdir(), str(sessions)]
+    subprocess.Popen(
+        [sys.executable, "-I", "-S", __file__, *given],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # others may be told to stop with their whole group
+    )
+
+
 def _remove_if_dead(folder: Path, place: int) -> None:
     """Or raise OSError, also if its owner lives."""
     mark = os.open(MARK, os.O_RDWR | os.O_NOFOLLOW, dir_fd=place)  # some only lock what is written
@@ -129,3 +153,15 @@ def _clear(folder: Path, place: int) -> None:
             except OSError:  # a folder
                 shutil.rmtree(name, ignore_errors=True, dir_fd=place)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep_after(parent: int, folder: Path, sessions: Path) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.1)
+    time.sleep(1.0)  # its Ray ends with it
+    sweep(folder)
+    sweep_sessions(sessions)
+
+
+if __name__ == "__main__":
+    _sweep_after(int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))

@@ -34,7 +34,7 @@ from fedcome_ray.numerics import device
 from fedcome_ray.numerics.arrays import Arrays, shared_tensor
 from fedcome_ray.numerics.geometry import Floats
 from fedcome_ray.numerics.libraries import Arithmetic
-from fedcome_ray.runtime import lines, objects
+from fedcome_ray.runtime import lines, objects, session
 from fedcome_ray.runtime.lines import Line, Memories, Question, UpdateRows
 from fedcome_ray.runtime.objects import Message
 from fedcome_ray.runtime.placement import TrialPlace
@@ -263,4 +263,5 @@ class RayShards:
             self.pool.replace_all()
             raise ShardError(f"a shard hangs, asked to `{what}`") from error
         except DEATHS as error:
+            session.keep()
             raise ShardError(f"a shard died: {error}") from error

@@ -23,13 +23,14 @@ def run(
     )
 
 
-def start(module: str, *arguments: str) -> subprocess.Popen[str]:
+def start(module: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+    """`variables` are of its environment."""
     return subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=environment(),
+        env={**environment(), **variables},
         process_group=0,
     )
 

@@ -4,10 +4,21 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.ray
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """For temporary files. Its name is short: Ray's sockets are there."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
 
 CODE = """
 import sys, time
@@ -131,8 +142,10 @@ import sys, time
 from ray._private import worker
 from rich.console import Console
 from fedcome_ray.console.options import MachineOptions
+from fedcome_ray.runtime import scratch
 from fedcome_ray.runtime.connection import connected
 
+scratch.make("try")
 with connected(MachineOptions(), Console(file=sys.stderr, quiet=True)):
     worker._global_node.all_processes[sys.argv[1]][0].process.kill()
     time.sleep(600)
@@ -140,9 +153,43 @@ with connected(MachineOptions(), Console(file=sys.stderr, quiet=True)):
 
 
 @pytest.mark.parametrize("process", ["raylet", "gcs_server"])
-def test_a_ray_that_is_gone_ends_the_process_with_a_word(process: str) -> None:
+def test_a_ray_that_is_gone_ends_the_process_with_a_word_and_leaves_its_logs(
+    process: str, folder: Path
+) -> None:
     command = [sys.executable, "-c", LOSS, process]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
     assert done.returncode == 1
     says = f"failed: Ray has lost its {process}, killed or out of memory; the same command goes on"
     assert says in done.stderr.splitlines()
+    (log,) = folder.glob(f"ray/session_2*/logs/{process}.out")
+    assert log.stat().st_size > 0
+    assert list(folder.glob("fedcome-*")) == []
+
+
+ERRORS = """
+import sys
+from rich.console import Console
+from fedcome_ray.console.options import MachineOptions
+from fedcome_ray.errors import FedcomeError
+from fedcome_ray.runtime.connection import connected
+
+try:
+    with connected(MachineOptions(), Console(file=sys.stderr, quiet=True)):
+        raise {"ours": FedcomeError, "unknown": RuntimeError}[sys.argv[1]]
+except (FedcomeError, RuntimeError):
+    pass
+"""
+
+
+@pytest.mark.parametrize(("error", "left"), [("ours", 0), ("unknown", 1)])
+def test_a_session_stays_where_ray_may_be_to_blame(error: str, left: int, folder: Path) -> None:
+    variables = {**os.environ, "TMPDIR": str(folder)}
+    subprocess.run([sys.executable, "-c", ERRORS, error], timeout=300, check=True, env=variables)
+    assert len(list(folder.glob("ray/session_2*"))) == left
