@@ -21,9 +21,8 @@ quickstart: $(STAMP)  ## run a grid on embedded data and show its results
 reproduce-quick: $(STAMP)  ## run every grid on embedded data and write the report
 	$(BIN)/python -m fedcome_ray.reproduce
 
-# Files side by side, the long tests of whole commands first.
 test: $(STAMP) check  ## lint, types and the whole test-suite
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest
 
 test-gpu: $(STAMP)  ## compare the GPU with the processor, measure it, print a table to paste
 	$(BIN)/python -m fedcome_ray.health.gpu

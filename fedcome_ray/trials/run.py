@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fedcome_ray import methods, metrics, models, samplers
 from fedcome_ray.clients.company import computed_with
 from fedcome_ray.datasets.population import Population, form_of
-from fedcome_ray.errors import AwayError, ConfigError, FedcomeError, ShardError, UserError
+from fedcome_ray.errors import AwayError, ConfigError, FedcomeError, ShardError, UserError, cut
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round, before_training, run_round
 from fedcome_ray.federation.server import Server
@@ -156,7 +156,8 @@ class TrialRun:
             except ShardError as another:
                 error = another
                 continue
-            words = f"{error}; replaced, and back from round {lost} to {self.rounds_done}"
+            why = cut(str(error).splitlines()[0])  # Ray has much to say of an actor
+            words = f"{why}; replaced, and back from round {lost} to {self.rounds_done}"
             self._incidents.append(words)
             log_incident(self.folder, words)
             return

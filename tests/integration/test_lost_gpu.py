@@ -129,4 +129,6 @@ def _bits(folders: list[Path]) -> set[str]:
 
 
 def _is_lost_in(folder: Path) -> bool:
-    return (folder / LOG).exists() and "CUDA error" in (folder / LOG).read_text()
+    """Whether the trial's process failed by it; of a shard there is a line."""
+    said = (folder / LOG).read_text() if (folder / LOG).exists() else ""
+    return "CUDA error" in said and "Traceback" in said

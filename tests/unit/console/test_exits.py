@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -83,11 +85,22 @@ def test_other_threads_change_no_handlers() -> None:
     assert seen == [before]
 
 
-def test_being_told_to_end_is_as_ctrl_c(capsys: pytest.CaptureFixture[str]) -> None:
-    def be_told() -> int:
-        os.kill(os.getpid(), signal.SIGTERM)
-        return OK
+TOLD = """
+import os, signal, sys, time
+from fedcome_ray.console.exits import guarded
 
-    assert guarded(be_told) == FAILED
-    assert "interrupted; the same command goes on" in capsys.readouterr().err
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+def be_told():
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+
+code = guarded(be_told)
+assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+sys.exit(code)
+"""
+
+
+def test_being_told_to_end_is_as_ctrl_c() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", TOLD], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (told.returncode, told.stderr) == (FAILED, "interrupted; the same command goes on\n")

@@ -11,6 +11,7 @@ from fedcome_ray.tracking.sqlite_client import client_of
 from fedcome_ray.tracking.tracker import Tracker
 from fedcome_ray.tracking.trackers import Once, Trackers, most_trackers
 from tests.leftovers import rounds_in_mlflow
+from tests.servers import wait_until
 from tests.unit.tracking.stores import TAGS, TRIAL, runs, some_rounds, uri_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -83,6 +84,7 @@ def test_what_opens_once_is_never_refused_later(database: Path, folder: Path) ->
     with trackers_of(database, 2, made) as trackers:
         trackers.trial_started(TRIALS[0])
         trackers.check_open()
+        wait_until(lambda: any(run.data.params for run in runs(database)), lambda: "no run")
         content = database.read_bytes()
         database.write_bytes(b"no database any more" * 1000)
         trackers.trial_started(TRIALS[1])  # by a tracker that is made now
