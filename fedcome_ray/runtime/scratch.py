@@ -77,6 +77,13 @@ def is_kept(folder: Path) -> bool:
     return (folder / KEPT).exists()
 
 
+def release(folder: Path) -> None:
+    """Be the owner of a folder no longer, which stays."""
+    file = _own.pop(folder, None)
+    if file is not None:
+        file.close()
+
+
 def remove(folder: Path) -> None:
     """Remove a folder of this process."""
     file = _own.pop(folder, None)

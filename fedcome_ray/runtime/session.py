@@ -61,6 +61,8 @@ def ending(*, is_told: bool = False) -> Iterator[None]:
         yield
     if is_told or not scratch.is_kept(_folder_of(node)):
         _remove(node)
+    else:
+        scratch.release(_folder_of(node))
 
 
 def discard(node: RayNode) -> None:
