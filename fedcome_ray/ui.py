@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -52,7 +51,6 @@ def _main(output: Output, port: int) -> int:
     log = output.folder / "logs" / "ui.log"
     log.parent.mkdir(exist_ok=True)
     _say(f"starting MLflow at {server}, log in {log} ...")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # or the server would outlive us
     with log.open("ab") as file, _start(store, port, file) as process:
         try:
             _wait_until_healthy(server, process, log)
