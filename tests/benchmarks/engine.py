@@ -7,6 +7,7 @@ of the Ray variant are of all its processes, Ray's own included.
 
 import argparse
 import json
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,6 +27,7 @@ from fedcome_ray.console.options import MachineOptions
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import run_round
 from fedcome_ray.federation.server import Server
+from fedcome_ray.federation.shards import LocalShards, Shards
 from fedcome_ray.methods import REGISTRY
 from fedcome_ray.methods.method import OnlyParams
 from fedcome_ray.models.dense import Dense
@@ -35,6 +37,8 @@ from fedcome_ray.runtime.placement import TrialPlace
 from fedcome_ray.runtime.pool import ShardPool
 from fedcome_ray.runtime.populations import share
 from fedcome_ray.runtime.shards import RayShards
+from tests.benchmarks.peers import examples, ours
+from tests.benchmarks.peers.task import WORKLOADS
 from tests.benchmarks.processes import cpu_seconds, resident_bytes
 from tests.benchmarks.workloads import (
     CIFAR10,
@@ -82,13 +86,15 @@ def main() -> None:
         pool = ShardPool(TrialPlace(NUM_SHARDS, cpus_per_shard=1.0, is_joint=True))
         scaling = {str(num): measure_population(num, pool) for num in POPULATIONS}
         print_scaling(scaling)
+        rounds = measure_rounds(pool, turns=5 if options.quick else 9)
+        print_rounds(rounds)
         results = {w.name: measure(w, pool, turns=3 if options.quick else 5) for w in workloads}
         for name, result in results.items():
             print_result(name, result)
     corrected = measure_methods(MNIST, turns=5 if options.quick else 9)
     print_methods(corrected)
     if options.json:
-        found = {**results, "population": scaling, "corrected": corrected}
+        found = {**results, "rounds": rounds, "population": scaling, "corrected": corrected}
         options.json.write_text(json.dumps(found, indent=2))
     if options.plot:
         draw(results, options.plot)
@@ -197,6 +203,41 @@ def print_methods(costs: dict[str, float]) -> None:
     print(f"\n{'local training by':28}{'CPU s':>9}{'ratio':>8}")
     for name, cpu in costs.items():
         print(f"{name:28}{cpu:9.3f}{cpu / costs['fedavg']:8.2f}")
+
+
+def measure_rounds(pool: ShardPool, turns: int) -> dict[str, Any]:
+    """Costs of whole rounds, with evaluation, of what peers are compared on."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, source = examples.write(WORKLOADS["mnist_full"], Path(folder))
+        trial = ours.trial_of(WORKLOADS["mnist_full"], path)
+        population = datasets.load(trial.data)
+        shards: dict[str, Shards] = {
+            "engine": LocalShards(trial, population),
+            "ray": RayShards(trial, share({"all": population})["all"], pool),
+        }
+    model = models.build(trial.model, population.feature_shape, population.num_classes)
+    start = model.init(trial.seed)
+    servers = {name: Server(trial, start, population.num_clients) for name in shards}
+    costs: dict[str, list[Cost]] = {name: [] for name in shards}
+    for _ in range(turns + 1):
+        for name, server in servers.items():
+            clock = cpu_seconds if name == "ray" else time.process_time
+            costs[name].append(cost_of(partial(run_round, server, shards[name]), clock))
+    return {
+        "examples": source,
+        # Not the first turn, in which memory is touched for the first time.
+        "cpu_seconds": {name: median(one.cpu for one in own[1:]) for name, own in costs.items()},
+        "wall_seconds": {name: median(one.wall for one in own[1:]) for name, own in costs.items()},
+    }
+
+
+def print_rounds(rounds: dict[str, Any]) -> None:
+    cpu, wall = rounds["cpu_seconds"], rounds["wall_seconds"]
+    print(f"\nwhole rounds with evaluation, MLP, 100 clients x 600 of {rounds['examples']}")
+    print(f"{'':28}{'CPU s':>9}{'wall s':>9}{'CPU':>8}{'speed':>9}")
+    for name in cpu:
+        ratios = f"{cpu[name] / cpu['engine']:8.2f}{wall['engine'] / wall[name]:9.2f}"
+        print(f"{VARIANTS[name]:28}{cpu[name]:9.3f}{wall[name]:9.3f}{ratios}")
 
 
 def measure_population(num_clients: int, pool: ShardPool, rounds: int = 10) -> dict[str, float]:
