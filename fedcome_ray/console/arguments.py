@@ -71,7 +71,9 @@ def add_location_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments that say where data comes from and where results go."""
     add_output_argument(parser)
     parser.add_argument(
-        "--data-dir", type=Path, help="folder of datasets (default: the cache folder of the user)"
+        "--data-dir",
+        type=Path,
+        help="folder of datasets (default: FEDCOME_DATA_DIR, else the cache folder of the user)",
     )
     parser.add_argument(
         "--tracking-uri",

@@ -37,6 +37,12 @@ TITLES = {
     "method": "Methods",
     "sampler": "Samplers",
 }
+ABOUT = {
+    "local": "How clients train, the same for all methods.",
+    "availability": "Clients that fail; by default everybody is there and takes all steps.",
+    "stop": "Off by default: all rounds are run. Setting one of these turns it on; the other has "
+    "the default that is shown.",
+}
 GROUPS: Mapping[str, type[Hyperparameters]] = {
     "local": LocalConfig,
     "availability": Availability,
@@ -51,7 +57,7 @@ def markdown() -> str:
     """The whole page."""
     parts = [HEAD, "## Trial\n", *_table(Trial, "")]
     for name, record in GROUPS.items():
-        parts += [f"## {TITLES[name]}\n", *_table(record, f"{name}.")]
+        parts += [f"## {TITLES[name]}\n\n{ABOUT[name]}\n", *_table(record, f"{name}.")]
     for name, registry in CHOICES.items():
         parts.append(f"## {TITLES[name]}\n\nChosen by `{name}.{registry.chosen_by}`.\n")
         for choice, entry in registry.items():

@@ -78,7 +78,8 @@ class StopConfig(Hyperparameters):
     """When a trial ends before its last round: once evaluations bring nothing new."""
 
     metric: Annotated[str, AfterValidator(_watched_metric)] = metrics.ACCURACY
-    """What is watched: accuracies for more, losses and the spread of clients for less."""
+    """What is watched: an `accuracy/` of test, client_mean, worst_decile or best_decile for more;
+    `accuracy/client_std`, `loss/test` or `loss/client_max` for less."""
     patience: PositiveInt = 10
     """Evaluations in a row without a new best, after which the trial ends."""
 

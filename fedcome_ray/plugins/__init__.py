@@ -18,7 +18,16 @@ from fedcome_ray.datasets.population import (
 )
 from fedcome_ray.hyperparameters import Hyperparameters
 from fedcome_ray.methods import MethodEntry, parts
-from fedcome_ray.methods.method import Cohort, Info, Method, Nothing, OnlyParams, Report
+from fedcome_ray.methods.method import (
+    Affine,
+    Cohort,
+    Info,
+    Method,
+    Nothing,
+    OnlyParams,
+    Report,
+    affine,
+)
 from fedcome_ray.models import Model, ModelEntry
 from fedcome_ray.models.model import Shape
 from fedcome_ray.plugins.modules import all_or_nothing, sources
@@ -27,6 +36,7 @@ from fedcome_ray.samplers import Sampler, SamplerEntry
 from fedcome_ray.samplers.sampler import cohort_of, uniform_cohort
 
 __all__ = [
+    "Affine",
     "ClassesPerClient",
     "Cohort",
     "Dataset",
@@ -47,6 +57,7 @@ __all__ = [
     "Sampler",
     "SamplerEntry",
     "Shape",
+    "affine",
     "cohort_of",
     "load_plugins",
     "parts",

@@ -1,6 +1,6 @@
 """A user's functions, watched: what they raise, or return wrongly, has a place.
 
-    momentum.py:25, in correct: AttributeError: 'ClientState' object has no attribute 'foo'
+    momentum.py:23, in correct: AttributeError: 'ClientState' object has no attribute 'foo'
 
 Without that, a wrong shape would fail much later, somewhere in the code of this package, or not at
 all. `tried` calls a function as a rehearsal, and sees what a round would not.
