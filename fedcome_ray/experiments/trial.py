@@ -38,6 +38,9 @@ from fedcome_ray.models import MLP, ModelConfig
 from fedcome_ray.registry import Code
 from fedcome_ray.samplers import RandomSampler, SamplerConfig
 
+LONGEST_NAME = 200
+"""Characters before the key in the name of a folder: file systems have room for 255."""
+
 
 def _share_of_clients(value: object) -> object:
     if isinstance(value, int | float) and value > 1:
@@ -272,7 +275,8 @@ class Trial(Hyperparameters):
     @property
     def folder_name(self) -> str:
         """A name that is safe as a path and unique to these settings."""
-        return f"{re.sub(r'[^A-Za-z0-9._-]', '_', self.short_name)}-{self.key}"
+        safe = re.sub(r"[^A-Za-z0-9._-]", "_", self.short_name)
+        return f"{safe[:LONGEST_NAME]}-{self.key}"
 
 
 YOUNGER: Mapping[str, Any] = {

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -76,6 +77,13 @@ class TestKey:
         name = parse_trial(SETTINGS).folder_name
         assert name.startswith("fedprox_mu_")
         assert not set(name) & set("/\\ :*?[]")
+
+    def test_the_folder_name_has_room_in_a_file_system(self, tmp_path: Path) -> None:
+        data = {"dataset": f"npz:{'long' * 60}.npz"}
+        trials = [parse_trial({**SETTINGS, "data": data, "seed": seed}) for seed in (0, 1)]
+        for trial in trials:
+            (tmp_path / trial.folder_name).mkdir()
+        assert len({trial.folder_name for trial in trials}) == 2
 
 
 class TestCohort:
