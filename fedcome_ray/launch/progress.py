@@ -170,7 +170,8 @@ class Progress:
         self.console.print(line, markup=False, highlight=False, soft_wrap=wide)
 
     def _counts(self) -> str:
-        return ", ".join(f"{count} {word}" for word, count in self.status.items() if count)
+        status = list(self.status.items())  # the display is drawn in another thread
+        return ", ".join(f"{count} {word}" for word, count in status if count)
 
     def _speed(self) -> list[str]:
         share = f"{self._share_done():.0%}"
