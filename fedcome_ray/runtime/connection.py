@@ -92,8 +92,8 @@ def connected(
     if start is None:
         _connect(machine, ahead)
     else:
+        start.result()  # interrupted here, it is still nobody's, and `begun` stops it
         _starts.set(None)
-        start.result()
     token = _addresses.set(address)
     watch = Watch(address, console)
 
