@@ -42,7 +42,7 @@ class Message:
     @cached_property
     def to_call_with(self) -> Any:
         """A few numbers as they are, many by reference."""
-        num_bytes = sum(array.nbytes for array in self._arrays)
+        num_bytes = sum(getattr(field, "nbytes", 0) for field in self._arrays)  # or a number
         return self._arrays if num_bytes <= MOST_WITH_A_CALL else put(self._arrays)
 
     @cached_property
