@@ -9,6 +9,7 @@ with one or several of ours; Tune reuses it, and its shards with it, for the nex
 import os
 import resource
 import shutil
+import sys
 from collections import defaultdict, deque
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -235,8 +236,10 @@ def _news(rounds: list[Round], num_restored: int, *, is_finished: bool) -> News:
 
 def system_metrics(cpu_seconds_before: float) -> dict[str, float]:
     """What this process has used for its trial, how large it ever was, how busy its machine is."""
+    units_of_a_megabyte = 2**20 if sys.platform == "darwin" else 2**10
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
-        "system/peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "system/peak_memory_mb": peak / units_of_a_megabyte,
         "system/cpu_seconds": process_time() - cpu_seconds_before,
         "system/load": os.getloadavg()[0],
     }
