@@ -298,12 +298,11 @@ class Store:
             if found.status == "FINISHED" and not self._is_own(found):
                 return
             run = self._claim(trial, found)
-        result, rounds = read_result(folder), [*told]
-        known = {one.number for one in rounds}
-        if result is None or not known.issuperset(range(run.next_round, result.rounds + 1)):
-            rounds += read_rounds(folder)
-        last = rounds[-1].number if result is None else result.rounds
-        self._log(run, rounds, last, _arithmetic(result))
+        result, rounds = read_result(folder), {one.number: one for one in told}
+        if result is None or not rounds.keys() >= {*range(run.next_round, result.rounds + 1)}:
+            rounds = {one.number: one for one in read_rounds(folder)} | rounds
+        last = max(rounds) if result is None else result.rounds
+        self._log(run, [rounds[number] for number in sorted(rounds)], last, _arithmetic(result))
         self._terminate(run, "FINISHED", folder)
 
     def _known(self, trial: Trial) -> _OpenRun | None:
@@ -337,7 +336,10 @@ class Store:
         last: int,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        """Write the rounds that it does not have, and all else that it lacks, in one request."""
+        """Write the rounds that it does not have, and all else that it lacks, in one request.
+
+        They come in order: none is written that is before one that the run has.
+        """
         points: list[Point] = []
         left, next_round = run.left, run.next_round
         for one in rounds:

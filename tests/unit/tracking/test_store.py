@@ -218,7 +218,8 @@ def test_launches_into_two_folders_write_the_rounds_of_a_trial_once(
     one.log_rounds(TRIAL, some_rounds(0, 1))
     other.log_rounds(TRIAL, later(some_rounds(0, 1, 2)))
     assert steps(database) == [0, 1]
-    other.end(TRIAL, "FINISHED", folder)  # first, so it completes the run
+    told = later(some_rounds(3))  # since it wrote last, as it believes
+    other.end(TRIAL, "FINISHED", folder, told)  # first, so it completes the run
     assert steps(database) == [0, 1, 2, 3]
     one.log_rounds(TRIAL, later(some_rounds(2, 3)))
     one.end(TRIAL, "FINISHED", folder)
