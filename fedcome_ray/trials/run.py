@@ -103,6 +103,7 @@ class TrialRun:
         self._checkpoint_cost = 0.0
         self._last_checkpoint = time.monotonic()
         self._evaluations: tuple[list[NDArray[Any]], ...] = tuple([] for _ in ClientHistory._fields)
+        self._unknown = np.full(population.num_clients, np.nan, np.float32)  # not evaluated
         self._computed_with_before: list[Arithmetic] = []
         folder.mkdir(parents=True, exist_ok=True)
         settings = trial.model_dump_json(indent=2)
@@ -264,16 +265,15 @@ class TrialRun:
         self.rounds.append(one.slim())
         if one.test is None and one.train is None:
             return
-        unknown = np.full(self._population.num_clients, np.nan)
-        columns = (
-            np.array(one.number),
-            one.test.client_loss if one.test else unknown,
-            one.test.client_accuracy if one.test else unknown,
-            one.train.client_loss if one.train else unknown,
-            one.personal.client_loss if one.personal else unknown,
-            one.personal.client_accuracy if one.personal else unknown,
+        found = (
+            one.test.client_loss if one.test else None,
+            one.test.client_accuracy if one.test else None,
+            one.train.client_loss if one.train else None,
+            one.personal.client_loss if one.personal else None,
+            one.personal.client_accuracy if one.personal else None,
         )
-        for rows, column in zip(self._evaluations, columns, strict=True):
+        results = (self._unknown if own is None else own.astype(np.float32) for own in found)
+        for rows, column in zip(self._evaluations, (np.array(one.number), *results), strict=True):
             rows.append(column)
 
     def _client_history(self) -> ClientHistory:
@@ -281,7 +281,7 @@ class TrialRun:
         shape = (len(rounds), self._population.num_clients)
         return ClientHistory(
             rounds.astype(np.int64),
-            *(result.reshape(shape).astype(np.float32) for result in results),
+            *(result.reshape(shape).astype(np.float32, copy=False) for result in results),
         )
 
     def _restore(self) -> None:
@@ -373,6 +373,11 @@ def check_fits(
     trial: Trial, population: Population, init_params: torch.Tensor | None = None
 ) -> None:
     """Refuse a cohort, a model or a start that do not fit, and plugins that break a contract."""
+    if not population.test.num_examples:
+        raise ConfigError(
+            "data: no client has an example to be tested on; `data.validation` holds out none of a "
+            "client that has only one"
+        )
     try:
         trial.cohort_size_of(population.num_clients)
     except ValueError as error:

@@ -384,6 +384,13 @@ def test_a_start_that_does_not_fit_is_refused(
         check_fits(trial_of(**settings), population, given)
 
 
+def test_a_population_that_nobody_can_be_tested_on_is_refused(population: Population) -> None:
+    nothing = Examples(population.test.examples.x[:0], population.test.examples.y[:0])
+    untested = population._replace(test=split_in_order(nothing, np.zeros(10, np.int64)))
+    with pytest.raises(ConfigError, match="no client has an example to be tested on"):
+        check_fits(trial_of(), untested)
+
+
 def sentences(num_tokens: int) -> Population:
     """Clients with sequences whose last token, of those that have a class, is the label."""
     x = np.random.default_rng(0).integers(num_tokens, size=(200, 5)).astype(np.int16)
