@@ -33,6 +33,8 @@ from fedcome_ray.numerics.tiles import (
 UNITS, STRIDE, VALUES, ERRORS, WEIGHTS, TRANSPOSED, COMMON, NUM_COLUMNS = range(8)
 LINE = 64  # bytes of a line of the cache
 TOGETHER = 48  # examples that are scored at once
+# Of a plain number, Numba would compile each product once more, which takes seconds.
+NO_GAPS, ONE_ROW = np.int64(0), np.int64(1)
 PART = 96  # units between whose products inputs are asked for: all at once would have to wait
 LEAST_GAP = 4  # units; what is shorter is computed sooner than left out
 
@@ -339,7 +341,7 @@ def _add_common_values(
     below, level = _level(levels, 0), _level(levels, 1)
     depth, common = below[UNITS] + 1, starting(memory, level[COMMON])
     set_product(
-        1, -(-level[UNITS] // LANES), common, level[STRIDE], LANES,
+        ONE_ROW, -(-level[UNITS] // LANES), common, level[STRIDE], LANES,
         memory, np.float32(0), np.float32(1),
         starting(memory, below[VALUES]), below[STRIDE], 1,
         starting(memory, level[WEIGHTS]), LANES, depth * LANES, depth,
@@ -502,12 +504,14 @@ def _add_gradient(
     if has_addend:
         add_product_and(
             last - first, panels, weights, LANES, panel, starting(addend, place),
-            keep, scale, values, 1, below[STRIDE], errors, level[STRIDE], LANES, size, levels, 0,
+            keep, scale, values, 1, below[STRIDE], errors, level[STRIDE], LANES, size,
+            levels, NO_GAPS,
         )  # fmt: skip
     else:
         add_product(
             last - first, panels, weights, LANES, panel, memory,
-            keep, scale, values, 1, below[STRIDE], errors, level[STRIDE], LANES, size, levels, 0,
+            keep, scale, values, 1, below[STRIDE], errors, level[STRIDE], LANES, size,
+            levels, NO_GAPS,
         )  # fmt: skip
 
 
@@ -533,7 +537,7 @@ def _pass_errors(levels: Integers, memory: Floats, number: int, size: int) -> No
         starting(memory, below[ERRORS]), below[STRIDE], LANES,
         memory, np.float32(0), np.float32(1),
         starting(memory, level[ERRORS]), level[STRIDE], 1,
-        starting(memory, level[TRANSPOSED]), LANES, units * LANES, units, levels, 0,
+        starting(memory, level[TRANSPOSED]), LANES, units * LANES, units, levels, NO_GAPS,
     )  # fmt: skip
     for example in range(size):
         values = starting(memory, below[VALUES] + example * below[STRIDE])

@@ -11,7 +11,8 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -124,7 +125,8 @@ def _compile(function: Function) -> bytes:
 
     signature = types.void(*map(from_ctypes, function.arguments))
     written = getattr(import_module(function.module), function.name)
-    compiled = cfunc(signature, error_model="numpy")(written)
+    with _unoptimised():
+        compiled = cfunc(signature, error_model="numpy")(written)
     module = binding.parse_assembly(compiled.inspect_llvm())
     native_name = compiled.native_name.removeprefix("cfunc.")  # behind the one that handles errors
     for one in module.functions:
@@ -133,12 +135,29 @@ def _compile(function: Function) -> bytes:
         elif not one.is_declaration:
             one.linkage = "internal"
     machine = _target_machine()
-    passes = binding.create_new_module_pass_manager()
-    passes.add_global_dead_code_eliminate_pass()
     options = binding.create_pipeline_tuning_options(speed_level=3)
-    passes.run(module, binding.create_pass_builder(machine, options))
+    options.loop_vectorization = True
+    builder = binding.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
     code: bytes = machine.emit_object(module)
     return code
+
+
+@contextmanager
+def _unoptimised() -> Iterator[None]:
+    """Numba would optimise a function again in each that calls it, which takes twice as long as to
+    optimise all of them together.
+    """
+    from numba.core.registry import cpu_target
+
+    assert cpu_target.target_context  # made as usual, for what users compile in this process
+    config: Any = import_module("numba.core.config")
+    usual = config.OPT
+    config.OPT = type(usual)(0)
+    try:
+        yield
+    finally:
+        config.OPT = usual
 
 
 def _source(module: str) -> str:

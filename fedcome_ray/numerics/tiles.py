@@ -1,10 +1,10 @@
 """Matrix products in the vectors of the processor, for functions that Numba compiles.
 
-A product is computed in tiles: some rows by sixteen columns, whose sums stay in registers while
-the products are added up one after the other, each rounded once (fused multiply-add). So the bits
-of a result do not depend on the tiles, nor on the width of the processor's vectors: they are the
-same on every machine. The right factor is kept in panels of sixteen columns, as the tiles read it,
-which saves the copies that a library has to make of its operands.
+A product is computed in tiles: some rows by one or two panels of sixteen columns, whose sums stay
+in registers while the products are added up one after the other, each rounded once (fused
+multiply-add). So the bits of a result do not depend on the tiles, nor on the width of the
+processor's vectors: they are the same on every machine. The right factor is kept in panels, as the
+tiles read it, which saves the copies that a library has to make of its operands.
 """
 
 from collections.abc import Callable
@@ -22,8 +22,11 @@ from fedcome_ray.numerics import machine_code
 LANES = 16
 """Columns of a tile and of a panel: one, two or four registers, by processor."""
 _HAS_AVX512 = "+avx512f" in machine_code.processor()[1].split(",")
-MOST_ROWS = 12 if _HAS_AVX512 else 6
-"""Rows of a tile: enough sums under way to hide how long each takes, few enough for registers."""
+MOST_ROWS, MOST_PANELS = (14, 2) if _HAS_AVX512 else (6, 1)
+"""Of a tile: so many that their sums fill the registers, but for those of a step's factors. Each
+number that is read is multiplied several times then, for processors do not read twice as fast as
+they multiply, and enough sums are under way to hide how long each of them takes.
+"""
 
 # Addresses of numbers in memory: `numbers[place]` reads and writes them, unchecked.
 Bytes: TypeAlias = Any
@@ -42,22 +45,22 @@ _LONG = ir.IntType(64)
 
 
 class _Tile:
-    """Emits the code of a tile of so many rows."""
+    """Emits the code of a tile of so many rows and panels."""
 
-    def __init__(self, builder: Any, rows: int) -> None:
-        self.builder, self._rows = builder, rows
+    def __init__(self, builder: Any, rows: int, panels: int) -> None:
+        self.builder, self._rows, self._panels = builder, rows, panels
         kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
         self._fma = cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32")
 
     def sums(
-        self, left: Any, left_row: Any, left_next: Any, right: Any, right_next: Any, depth: Any,
-        gaps: Any, num_gaps: Any,
+        self, left: Any, left_row: Any, left_next: Any, right: Any, right_next: Any,
+        right_panel: Any, depth: Any, gaps: Any, num_gaps: Any,
     ) -> list[Any]:  # fmt: skip
-        """Of each row: the sum over `depth` products of a number on the left, the same for all
-        columns, and a vector on the right; but for those within gaps, pairs of where they begin and
-        end. One pair beyond the last is read and not used, so there must be some memory.
+        """Of each row and panel: the sum over `depth` products of a number on the left, the same
+        for all columns, and a vector on the right; but for those within gaps, pairs of where they
+        begin and end. One pair beyond the last is read and not used, so there must be some memory.
         """
-        builder = self.builder
+        builder, num_sums = self.builder, self._rows * self._panels
         before = builder.block
         stretch, loop, ended, after = map(
             builder.append_basic_block, ("stretch", "loop", "ended", "after")
@@ -66,7 +69,7 @@ class _Tile:
 
         builder.position_at_end(stretch)  # between two gaps
         number, first = builder.phi(_LONG), builder.phi(_LONG)
-        so_far = [builder.phi(_VECTOR) for _ in range(self._rows)]
+        so_far = [builder.phi(_VECTOR) for _ in range(num_sums)]
         gap = builder.gep(gaps, [builder.shl(number, _LONG(1))])
         is_last = builder.icmp_signed("==", number, num_gaps)
         last = builder.select(is_last, depth, builder.load(gap))
@@ -75,26 +78,33 @@ class _Tile:
         builder.position_at_end(loop)
         place = builder.phi(_LONG)
         place.add_incoming(first, stretch)
-        partial = [builder.phi(_VECTOR) for _ in range(self._rows)]
-        vector = self.load(right, builder.mul(place, right_next))
+        partial = [builder.phi(_VECTOR) for _ in range(num_sums)]
+        beside = builder.mul(place, right_next)
+        vectors = [
+            self.load(right, builder.add(beside, builder.mul(right_panel, _LONG(panel))))
+            for panel in range(self._panels)
+        ]
         column = builder.gep(left, [builder.mul(place, left_next)])
-        found = []
-        for row, total in enumerate(partial):
+        found: list[Any] = []
+        for row in range(self._rows):  # each is read when it is due: no register has to keep it
             factor = builder.load(builder.gep(column, [builder.mul(left_row, _LONG(row))]))
-            found.append(self.fma(self.splat(factor), vector, total))
-            total.add_incoming(so_far[row], stretch)
-            total.add_incoming(found[-1], loop)
+            splat = self.splat(factor)
+            for vector in vectors:
+                found.append(self.fma(splat, vector, partial[len(found)]))
+        for part, begun, total in zip(partial, so_far, found, strict=True):
+            part.add_incoming(begun, stretch)
+            part.add_incoming(total, loop)
         following = builder.add(place, _LONG(1))
         place.add_incoming(following, loop)
         builder.cbranch(builder.icmp_signed("<", following, last), loop, ended)
 
         builder.position_at_end(ended)
-        sums = [builder.phi(_VECTOR) for _ in range(self._rows)]
-        for row, total in enumerate(sums):
-            total.add_incoming(so_far[row], stretch)
-            total.add_incoming(found[row], loop)
-            so_far[row].add_incoming(_VECTOR([0.0] * LANES), before)
-            so_far[row].add_incoming(total, ended)
+        sums = [builder.phi(_VECTOR) for _ in range(num_sums)]
+        for total, begun, ending in zip(sums, so_far, found, strict=True):
+            total.add_incoming(begun, stretch)
+            total.add_incoming(ending, loop)
+            begun.add_incoming(_VECTOR([0.0] * LANES), before)
+            begun.add_incoming(total, ended)
         number.add_incoming(_LONG(0), before)
         number.add_incoming(builder.add(number, _LONG(1)), ended)
         first.add_incoming(_LONG(0), before)
@@ -152,28 +162,33 @@ def _computed_by(outcome: Outcome) -> Any:
 
     @_emitted
     def compute(
-        typing_context: Any, rows: Any, out: Any, out_row: Any, addend: Any, keep: Any, scale: Any,
-        left: Any, left_row: Any, left_next: Any, right: Any, right_next: Any, depth: Any,
-        gaps: Any, num_gaps: Any,
+        typing_context: Any, rows: Any, panels: Any, out: Any, out_row: Any, out_panel: Any,
+        addend: Any, keep: Any, scale: Any,
+        left: Any, left_row: Any, left_next: Any, right: Any, right_next: Any, right_panel: Any,
+        depth: Any, gaps: Any, num_gaps: Any,
     ) -> Any:  # fmt: skip
         def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            rows, out, out_row, *others = arguments
+            rows, panels, out, out_row, out_panel, *others = arguments
             after = builder.append_basic_block("after")
-            choice = builder.switch(rows, after)
-            for number in range(1, MOST_ROWS + 1):
-                case = builder.append_basic_block(f"rows_{number}")
-                choice.add_case(_LONG(number), case)
+            shape = builder.add(builder.mul(rows, _LONG(MOST_PANELS + 1)), panels)
+            choice = builder.switch(shape, after)
+            shapes = product(range(1, MOST_ROWS + 1), range(1, MOST_PANELS + 1))
+            for num_rows, num_panels in shapes:
+                case = builder.append_basic_block(f"tile_{num_rows}_{num_panels}")
+                choice.add_case(_LONG(num_rows * (MOST_PANELS + 1) + num_panels), case)
                 builder.position_at_end(case)
-                tile = _Tile(builder, number)
-                for row, total in enumerate(tile.sums(*others[3:])):
-                    place = builder.mul(out_row, _LONG(row))
+                tile = _Tile(builder, num_rows, num_panels)
+                sums = tile.sums(*others[3:])
+                for number, total in enumerate(sums):
+                    row, panel = map(_LONG, divmod(number, num_panels))
+                    place = builder.add(builder.mul(out_row, row), builder.mul(out_panel, panel))
                     tile.store(outcome(tile, total, out, place, *others[:3]), out, place)
                 builder.branch(after)
             builder.position_at_end(after)
             return context.get_dummy_value()
 
-        to = (_PLACE, _FLOATS, _PLACE, _FLOATS, _NUMBER, _NUMBER)
-        of = (_FLOATS, _PLACE, _PLACE, _FLOATS, _PLACE, _PLACE, _PLACES, _PLACE)
+        to = (_PLACE, _PLACE, _FLOATS, _PLACE, _PLACE, _FLOATS, _NUMBER, _NUMBER)
+        of = (_FLOATS, _PLACE, _PLACE, _FLOATS, _PLACE, _PLACE, _PLACE, _PLACES, _PLACE)
         return types.void(*to, *of), emit
 
     return compute
@@ -191,17 +206,21 @@ def _product_by(outcome: Outcome) -> Any:
         gaps: Integers, num_gaps: int,
     ) -> None:  # fmt: skip
         tiles = -(-rows // MOST_ROWS)
-        for panel in range(panels):
-            of_panel = starting(right, panel * right_panel)
+        least, num_larger = rows // tiles, rows % tiles
+        for panel in range(0, panels, MOST_PANELS):
+            of_panels = starting(right, panel * right_panel)
+            first = 0
             for tile in range(tiles):  # as nearly of the same size as can be
-                first, last = rows * tile // tiles, rows * (tile + 1) // tiles
+                size = least + 1 if tile < num_larger else least
                 place = panel * out_panel + first * out_row
                 compute(
-                    last - first, starting(out, place), out_row,
+                    size, min(MOST_PANELS, panels - panel),
+                    starting(out, place), out_row, out_panel,
                     starting(addend, place), keep, scale,
                     starting(left, first * left_row), left_row, left_next,
-                    of_panel, right_next, depth, gaps, num_gaps,
+                    of_panels, right_next, right_panel, depth, gaps, num_gaps,
                 )  # fmt: skip
+                first += size
 
     return compute_all
 
