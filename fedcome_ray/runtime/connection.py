@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
-from ray._private import parameter, ray_constants, services, worker
+from ray._private import parameter, ray_constants, services, utils, worker
 from ray._private.node import Node as RayNode
 from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -264,6 +264,8 @@ def _without_onlookers(workers: int) -> Iterator[None]:
         stack.enter_context(replaced(parameter, "RayParams", params))
         stack.enter_context(replaced(RayNode, "start_api_server", lambda *_, **__: None))
         stack.enter_context(replaced(services, "start_ray_process", start_process))
+        # Asked by importing a web server, on the way to the raylet, for its agents' command.
+        stack.enter_context(replaced(utils, "get_dashboard_dependency_error", lambda: None))
         stack.enter_context(replaced(worker, "_maybe_modify_runtime_env", lambda *_: None))
         yield
 
