@@ -36,6 +36,7 @@ TOGETHER = 48  # examples that are scored at once
 # Of a plain number, Numba would compile each product once more, which takes seconds.
 NO_GAPS, ONE_ROW = np.int64(0), np.int64(1)
 PART = 96  # units between whose products inputs are asked for: all at once would have to wait
+STRETCH = 64  # params that are unpacked one after the other: memory takes several lines at a time
 LEAST_GAP = 4  # units; what is shorter is computed sooner than left out
 
 
@@ -196,10 +197,10 @@ def _unpack(levels: Integers, last_level: int, params: Floats, packed: Floats) -
         panels = starting(packed, _level(levels, number)[WEIGHTS])
         biases = starting(params, below * units)
         for first_unit in range(0, units, LANES):
-            for first in range(0, below, LANES):
+            for first in range(0, below, STRETCH):
                 for unit in range(first_unit, min(first_unit + LANES, units)):
                     lane = starting(panels, unit - first_unit)
-                    for place in range(first, min(first + LANES, below)):
+                    for place in range(first, min(first + STRETCH, below)):
                         params[unit * below + place] = lane[place * LANES]
             for unit in range(first_unit, min(first_unit + LANES, units)):
                 biases[unit] = panels[below * LANES + unit - first_unit]
