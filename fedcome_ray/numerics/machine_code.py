@@ -148,16 +148,18 @@ def _unoptimised() -> Iterator[None]:
     """Numba would optimise a function again in each that calls it, which takes twice as long as to
     optimise all of them together.
     """
+    from numba.core.compiler_lock import global_compiler_lock
     from numba.core.registry import cpu_target
 
-    assert cpu_target.target_context  # made as usual, for what users compile in this process
     config: Any = import_module("numba.core.config")
-    usual = config.OPT
-    config.OPT = type(usual)(0)
-    try:
-        yield
-    finally:
-        config.OPT = usual
+    with global_compiler_lock:  # what users compile in this process is compiled as usual
+        assert cpu_target.target_context
+        usual = config.OPT
+        config.OPT = type(usual)(0)
+        try:
+            yield
+        finally:
+            config.OPT = usual
 
 
 def _source(module: str) -> str:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from numba.core import config
 
 from fedcome_ray.numerics import machine_code
 from fedcome_ray.numerics.geometry import _WEIGHTED_SUM as FUNCTION
@@ -48,6 +49,12 @@ def test_without_a_place_for_it_code_is_still_compiled(
     (empty_cache / "fedcome_ray").write_text("not a folder")
     assert sum_of_ones() == 3.0
     assert "cannot be kept" in caplog.text
+
+
+def test_what_users_compile_with_numba_is_optimised_as_before() -> None:
+    usual = config.OPT
+    assert sum_of_ones() == 3.0
+    assert config.OPT is usual
 
 
 def test_other_processors_have_other_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,102 @@
+"""Products in tiles are those of NumPy, of any shape, and nothing beside them is written to."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fedcome_ray.numerics.machine_code import FLOAT, FLOATS, INTEGER, INTEGERS, Function
+
+LANES = 16
+MULTIPLY = Function(
+    "tests.unit.numerics.some_products",
+    "multiply",
+    (
+        INTEGER,
+        *(INTEGER, INTEGER, FLOATS, INTEGER, INTEGER),  # what is computed
+        *(FLOATS, FLOAT, FLOAT),
+        *(FLOATS, INTEGER, INTEGER),  # left
+        *(FLOATS, INTEGER, INTEGER, INTEGER),  # right
+        *(INTEGERS, INTEGER),
+    ),
+    ("fedcome_ray.numerics.tiles",),
+)
+KINDS = ["added", "added with another", "set"]
+UNTOUCHED = 7.0
+
+
+@st.composite
+def some_gaps(draw: st.DrawFn, depth: int) -> list[int]:
+    """Where gaps begin and end, one behind the other."""
+    ends = st.lists(st.integers(0, depth), max_size=6, unique=True)
+    bounds = sorted(draw(ends))
+    return bounds[: len(bounds) // 2 * 2]
+
+
+@pytest.mark.parametrize("name", KINDS)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), rows=st.integers(1, 45), panels=st.integers(1, 5), depth=st.integers(0, 20))
+def test_a_product_is_that_of_numpy(
+    name: str, data: st.DataObject, rows: int, panels: int, depth: int
+) -> None:
+    gaps = data.draw(some_gaps(depth))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    left = rng.normal(size=(rows, depth + 1)).astype(np.float32)  # a column that is not used
+    right, addend, begun = (
+        rng.normal(size=(panels, size, LANES)).astype(np.float32)
+        for size in (depth + 1, rows, rows)
+    )
+    out = np.full((panels, rows + 1, LANES), UNTOUCHED, np.float32)
+    out[:, :rows] = begun
+    padded = np.zeros_like(out)
+    padded[:, :rows] = addend
+    bounds = np.array([*gaps, 0, 0], np.int64)  # one pair beyond the last is read
+    keep, scale = 0.75, -0.5
+    MULTIPLY(
+        KINDS.index(name),
+        *(rows, panels, out.ctypes.data, LANES, (rows + 1) * LANES),
+        *(padded.ctypes.data, keep, scale),
+        *(left.ctypes.data, depth + 1, 1),
+        *(right.ctypes.data, LANES, (depth + 1) * LANES, depth),
+        *(bounds.ctypes.data, len(gaps) // 2),
+    )
+    is_used = np.ones(depth, bool)
+    for first, last in zip(gaps[::2], gaps[1::2], strict=True):
+        is_used[first:last] = False
+    used = left[:, :depth][:, is_used].astype(np.float64)
+    product = used @ right[:, :depth][:, is_used].astype(np.float64)
+    expected = {
+        "added": keep * begun + scale * product,
+        "added with another": keep * begun + addend + scale * product,
+        "set": product,
+    }[name]
+    np.testing.assert_allclose(out[:, :rows], expected, rtol=1e-5, atol=1e-5)
+    assert (out[:, rows] == UNTOUCHED).all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(rows=st.integers(1, 45), panels=st.integers(1, 5), seed=st.integers(0, 99))
+def test_the_bits_of_a_row_do_not_depend_on_the_tile_that_it_is_in(
+    rows: int, panels: int, seed: int
+) -> None:
+    rng, depth = np.random.default_rng(seed), 30
+    left = rng.normal(size=(rows, depth)).astype(np.float32)
+    right = rng.normal(size=(panels, depth, LANES)).astype(np.float32)
+    bounds = np.zeros(2, np.int64)
+
+    def multiply(first: int, num: int, panel: int, num_panels: int) -> NDArray[np.float32]:
+        out = np.zeros((num_panels, num, LANES), np.float32)
+        MULTIPLY(
+            KINDS.index("set"),
+            *(num, num_panels, out.ctypes.data, LANES, num * LANES, out.ctypes.data, 0.0, 1.0),
+            *(left[first:].ctypes.data, depth, 1),
+            *(right[panel:].ctypes.data, LANES, depth * LANES, depth, bounds.ctypes.data, 0),
+        )
+        return out
+
+    together = multiply(0, rows, 0, panels)
+    for row in range(rows):
+        for panel in range(panels):
+            alone = multiply(row, 1, panel, 1)
+            assert alone.tobytes() == together[panel, row].tobytes()
