@@ -38,8 +38,8 @@ from fedcome_ray.models import MLP, ModelConfig
 from fedcome_ray.registry import Code
 from fedcome_ray.samplers import RandomSampler, SamplerConfig
 
-LONGEST_NAME = 200
-"""Characters before the key in the name of a folder: file systems have room for 255."""
+LONGEST_NAME = 242
+"""Characters before the key in the name of a folder: with it, the 255 that file systems take."""
 
 
 def _share_of_clients(value: object) -> object:

@@ -136,7 +136,6 @@ def _compile(function: Function) -> bytes:
             one.linkage = "internal"
     machine = _target_machine()
     options = binding.create_pipeline_tuning_options(speed_level=3)
-    options.loop_vectorization = True
     builder = binding.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     code: bytes = machine.emit_object(module)
@@ -153,7 +152,7 @@ def _unoptimised() -> Iterator[None]:
 
     config: Any = import_module("numba.core.config")
     with global_compiler_lock:  # what users compile in this process is compiled as usual
-        assert cpu_target.target_context
+        _ = cpu_target.target_context  # made at first sight, by what is configured then
         usual = config.OPT
         config.OPT = type(usual)(0)
         try:

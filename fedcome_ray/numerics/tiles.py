@@ -23,8 +23,8 @@ LANES = 16
 """Columns of a tile and of a panel: one, two or four registers, by processor."""
 _HAS_AVX512 = "+avx512f" in machine_code.processor()[1].split(",")
 MOST_ROWS, MOST_PANELS = (14, 2) if _HAS_AVX512 else (6, 1)
-"""Of a tile: so many that their sums fill the registers, but for those of a step's factors. Each
-number that is read is multiplied several times then, for processors do not read twice as fast as
+"""Of a tile: so many that their sums fill the registers, but for those of a step's factors. Every
+number that is read is multiplied at least twice then, since some processors read no faster than
 they multiply, and enough sums are under way to hide how long each of them takes.
 """
 

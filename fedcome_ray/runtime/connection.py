@@ -92,8 +92,7 @@ def connected(
     if start is None:
         _connect(machine, ahead)
     else:
-        start.result()  # interrupted here, it is still nobody's, and `begun` stops it
-        _starts.set(None)
+        start.result()
     token = _addresses.set(address)
     watch = Watch(address, console)
 
@@ -101,6 +100,8 @@ def connected(
         watch.told()
         os.kill(os.getpid(), signal.SIGINT)
 
+    if start is not None:  # interrupted before, Ray is still nobody's, and `begun` stops it
+        _starts.set(None)
     # Ray's own handler of SIGTERM aborts the process; a stop by Ctrl-C is orderly.
     try:
         with watch, handling(signal.SIGTERM, stop):

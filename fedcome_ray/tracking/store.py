@@ -301,7 +301,7 @@ class Store:
         result, rounds = read_result(folder), {one.number: one for one in told}
         if result is None or not rounds.keys() >= {*range(run.next_round, result.rounds + 1)}:
             rounds = {one.number: one for one in read_rounds(folder)} | rounds
-        last = max(rounds) if result is None else result.rounds
+        last = max(rounds, default=run.next_round) if result is None else result.rounds
         self._log(run, [rounds[number] for number in sorted(rounds)], last, _arithmetic(result))
         self._terminate(run, "FINISHED", folder)
 

@@ -12,7 +12,7 @@ from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.numerics import memory
 
 ROUND_BYTES = 2_000  # a round of the history
-CLIENT_BYTES = 28  # a client's results in an evaluation: as kept, and as a checkpoint writes them
+CLIENT_BYTES = 40  # a client's five results in an evaluation: as kept, and as a checkpoint has them
 
 
 class TrialMemory(NamedTuple):

@@ -374,9 +374,10 @@ def check_fits(
 ) -> None:
     """Refuse a cohort, a model or a start that do not fit, and plugins that break a contract."""
     if not population.test.num_examples:
+        held_out = "; `data.validation` holds out none of a client that has only one"
+        has_validation = trial.data.validation is not None
         raise ConfigError(
-            "data: no client has an example to be tested on; `data.validation` holds out none of a "
-            "client that has only one"
+            f"data: no client has an example to be tested on{held_out if has_validation else ''}"
         )
     try:
         trial.cohort_size_of(population.num_clients)

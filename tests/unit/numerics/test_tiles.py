@@ -1,5 +1,7 @@
 """Products in tiles are those of NumPy, of any shape, and nothing beside them is written to."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -34,45 +36,73 @@ def some_gaps(draw: st.DrawFn, depth: int) -> list[int]:
     return bounds[: len(bounds) // 2 * 2]
 
 
+class Places(NamedTuple):
+    """How a matrix `[rows, panels, LANES]` lies in memory, its panels side by side or not."""
+
+    memory: NDArray[np.float32]
+    values: NDArray[np.float32]  # a view of it
+    row: int  # from one to the next, in numbers
+    panel: int
+
+    @property
+    def address(self) -> int:
+        return self.values.ctypes.data
+
+
+def placed(values: NDArray[np.float32], is_side_by_side: bool) -> Places:
+    """With numbers before, between and behind that nobody should write to."""
+    rows, panels, lanes = values.shape
+    if is_side_by_side:
+        memory = np.full((rows + 2, panels + 1, lanes), UNTOUCHED, np.float32)
+        inner = memory[1:-1, :-1]
+    else:
+        memory = np.full((panels + 2, rows + 1, lanes), UNTOUCHED, np.float32)
+        inner = memory[1:-1, :-1].swapaxes(0, 1)
+    inner[:] = values
+    row, panel, _ = (stride // 4 for stride in inner.strides)
+    return Places(memory, inner, row, panel)
+
+
 @pytest.mark.parametrize("name", KINDS)
 @settings(max_examples=60, deadline=None)
-@given(data=st.data(), rows=st.integers(1, 45), panels=st.integers(1, 5), depth=st.integers(0, 20))
+@given(data=st.data(), rows=st.integers(0, 45), panels=st.integers(0, 5), depth=st.integers(0, 20))
 def test_a_product_is_that_of_numpy(
     name: str, data: st.DataObject, rows: int, panels: int, depth: int
 ) -> None:
     gaps = data.draw(some_gaps(depth))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-    left = rng.normal(size=(rows, depth + 1)).astype(np.float32)  # a column that is not used
-    right, addend, begun = (
-        rng.normal(size=(panels, size, LANES)).astype(np.float32)
-        for size in (depth + 1, rows, rows)
-    )
-    out = np.full((panels, rows + 1, LANES), UNTOUCHED, np.float32)
-    out[:, :rows] = begun
-    padded = np.zeros_like(out)
-    padded[:, :rows] = addend
+
+    def some(*shape: int) -> NDArray[np.float32]:
+        return rng.normal(size=shape).astype(np.float32)
+
+    left = some(depth + 1, rows + 1).T if data.draw(st.booleans()) else some(rows + 1, depth + 1)
+    right = placed(some(depth, panels, LANES), data.draw(st.booleans()))
+    begun, added = some(rows, panels, LANES), some(rows, panels, LANES)
+    is_side_by_side = data.draw(st.booleans())
+    out, addend = placed(begun, is_side_by_side), placed(added, is_side_by_side)
     bounds = np.array([*gaps, 0, 0], np.int64)  # one pair beyond the last is read
     keep, scale = 0.75, -0.5
     MULTIPLY(
         KINDS.index(name),
-        *(rows, panels, out.ctypes.data, LANES, (rows + 1) * LANES),
-        *(padded.ctypes.data, keep, scale),
-        *(left.ctypes.data, depth + 1, 1),
-        *(right.ctypes.data, LANES, (depth + 1) * LANES, depth),
+        *(rows, panels, out.address, out.row, out.panel),
+        *(addend.address, keep, scale),
+        *(left.ctypes.data, *(stride // 4 for stride in left.strides)),
+        *(right.address, right.row, right.panel, depth),
         *(bounds.ctypes.data, len(gaps) // 2),
     )
     is_used = np.ones(depth, bool)
     for first, last in zip(gaps[::2], gaps[1::2], strict=True):
         is_used[first:last] = False
-    used = left[:, :depth][:, is_used].astype(np.float64)
-    product = used @ right[:, :depth][:, is_used].astype(np.float64)
+    used = left[:rows, :depth][:, is_used].astype(np.float64)
+    product = np.tensordot(used, right.values[is_used].astype(np.float64), axes=1)
     expected = {
         "added": keep * begun + scale * product,
-        "added with another": keep * begun + addend + scale * product,
+        "added with another": keep * begun + added + scale * product,
         "set": product,
     }[name]
-    np.testing.assert_allclose(out[:, :rows], expected, rtol=1e-5, atol=1e-5)
-    assert (out[:, rows] == UNTOUCHED).all()
+    np.testing.assert_allclose(out.values, expected, rtol=1e-5, atol=1e-5)
+    out.values[:] = UNTOUCHED
+    assert (out.memory == UNTOUCHED).all()
 
 
 @settings(max_examples=20, deadline=None)
