@@ -5,6 +5,7 @@ from numba import njit
 from fedcome_ray.numerics.tiles import DOUBLES, SIDE, Doubles, Floats, add_inner_products, starting
 
 WIDTH = 256  # params that are converted at a time: those of a cohort stay in the cache
+STRETCH = 1024  # params that are summed at a time: shorter pieces of rows wait for memory
 
 
 def gram_matrix(
@@ -43,8 +44,8 @@ def weighted_sum(
     updates: Floats, num_rows: int, dim: int, weights: Doubles, total: Floats, memory: Doubles
 ) -> None:
     """The rows times their weights, added up one after the other and rounded at the end."""
-    for first in range(0, dim, WIDTH):
-        width = min(WIDTH, dim - first)
+    for first in range(0, dim, STRETCH):
+        width = min(STRETCH, dim - first)
         for place in range(width):
             memory[place] = 0.0
         for row in range(num_rows):

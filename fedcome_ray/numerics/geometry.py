@@ -21,7 +21,7 @@ _UPDATES = (FLOATS, INTEGER, INTEGER)
 _USES = ("fedcome_ray.numerics.tiles",)
 _GRAM_MATRIX = Function(_MODULE, "gram_matrix", (*_UPDATES, DOUBLES, INTEGER, DOUBLES), _USES)
 _WEIGHTED_SUM = Function(_MODULE, "weighted_sum", (*_UPDATES, DOUBLES, FLOATS, DOUBLES), _USES)
-_WIDTH, _SIDE = 256, 4  # of the memory that they use; no tile has a longer side
+_WIDTH, _STRETCH, _SIDE = 256, 1024, 4  # of the memory that they use; no tile has a longer side
 
 _NUMBERS_AT_A_TIME = {"cpu": 400_000}
 """Converted to float64: few enough for the cache, enough for long products."""
@@ -85,7 +85,7 @@ def combine(mixing: Tensor, updates: Tensor) -> Tensor:
 def _compiled_sum(weights: Tensor, updates: Tensor) -> Tensor:
     num, dim = updates.shape
     weights = weights.double().contiguous()
-    total, memory = updates.new_empty(dim), weights.new_empty(_WIDTH)
+    total, memory = updates.new_empty(dim), weights.new_empty(_STRETCH)
     addresses = weights.data_ptr(), total.data_ptr(), memory.data_ptr()
     _WEIGHTED_SUM(updates.data_ptr(), num, dim, *addresses)
     return total

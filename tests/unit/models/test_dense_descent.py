@@ -218,5 +218,5 @@ def test_callers_and_compiled_code_agree_on_sizes() -> None:
     """Callers have them once more, so as not to import the compiler."""
     assert (dense.LANES, dense.TOGETHER) == (tiles.LANES, dense_descent.TOGETHER)
     assert batches._NUM_DIGITS == orders.NUM_DIGITS
-    assert geometry._WIDTH == double_sums.WIDTH
+    assert (geometry._WIDTH, geometry._STRETCH) == (double_sums.WIDTH, double_sums.STRETCH)
     assert geometry._SIDE % tiles.SIDE == 0
