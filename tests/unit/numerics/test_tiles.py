@@ -11,20 +11,19 @@ from numpy.typing import NDArray
 from fedcome_ray.numerics.machine_code import FLOAT, FLOATS, INTEGER, INTEGERS, Function
 
 LANES = 16
-MULTIPLY = Function(
-    "tests.unit.numerics.some_products",
-    "multiply",
-    (
-        INTEGER,
-        *(INTEGER, INTEGER, FLOATS, INTEGER, INTEGER),  # what is computed
-        *(FLOATS, FLOAT, FLOAT),
-        *(FLOATS, INTEGER, INTEGER),  # left
-        *(FLOATS, INTEGER, INTEGER, INTEGER),  # right
-        *(INTEGERS, INTEGER),
-    ),
-    ("fedcome_ray.numerics.tiles",),
+ARGUMENTS = (
+    *(INTEGER, INTEGER, FLOATS, INTEGER, INTEGER),  # what is computed
+    *(FLOATS, FLOAT, FLOAT),
+    *(FLOATS, INTEGER, INTEGER),  # left
+    *(FLOATS, INTEGER, INTEGER, INTEGER),  # right
+    *(INTEGERS, INTEGER),
 )
-KINDS = ["added", "added with another", "set"]
+PRODUCTS = {
+    name: Function(
+        "tests.unit.numerics.some_products", name, ARGUMENTS, ("fedcome_ray.numerics.tiles",)
+    )
+    for name in ("add_product", "add_product_and", "set_product")
+}
 UNTOUCHED = 7.0
 
 
@@ -63,7 +62,7 @@ def placed(values: NDArray[np.float32], is_side_by_side: bool) -> Places:
     return Places(memory, inner, row, panel)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", PRODUCTS)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), rows=st.integers(0, 45), panels=st.integers(0, 5), depth=st.integers(0, 20))
 def test_a_product_is_that_of_numpy(
@@ -82,8 +81,7 @@ def test_a_product_is_that_of_numpy(
     out, addend = placed(begun, is_side_by_side), placed(added, is_side_by_side)
     bounds = np.array([*gaps, 0, 0], np.int64)  # one pair beyond the last is read
     keep, scale = 0.75, -0.5
-    MULTIPLY(
-        KINDS.index(name),
+    PRODUCTS[name](
         *(rows, panels, out.address, out.row, out.panel),
         *(addend.address, keep, scale),
         *(left.ctypes.data, *(stride // 4 for stride in left.strides)),
@@ -96,9 +94,9 @@ def test_a_product_is_that_of_numpy(
     used = left[:rows, :depth][:, is_used].astype(np.float64)
     product = np.tensordot(used, right.values[is_used].astype(np.float64), axes=1)
     expected = {
-        "added": keep * begun + scale * product,
-        "added with another": keep * begun + added + scale * product,
-        "set": product,
+        "add_product": keep * begun + scale * product,
+        "add_product_and": keep * begun + added + scale * product,
+        "set_product": product,
     }[name]
     np.testing.assert_allclose(out.values, expected, rtol=1e-5, atol=1e-5)
     out.values[:] = UNTOUCHED
@@ -117,8 +115,7 @@ def test_the_bits_of_a_row_do_not_depend_on_the_tile_that_it_is_in(
 
     def multiply(first: int, num: int, panel: int, num_panels: int) -> NDArray[np.float32]:
         out = np.zeros((num_panels, num, LANES), np.float32)
-        MULTIPLY(
-            KINDS.index("set"),
+        PRODUCTS["set_product"](
             *(num, num_panels, out.ctypes.data, LANES, num * LANES, out.ctypes.data, 0.0, 1.0),
             *(left[first:].ctypes.data, depth, 1),
             *(right[panel:].ctypes.data, LANES, depth * LANES, depth, bounds.ctypes.data, 0),
