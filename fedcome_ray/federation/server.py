@@ -106,7 +106,9 @@ class Server:
 def num_opposed(report: Report, move: torch.Tensor) -> float:
     """Clients whose own update points away from the server's move: their risk is likely to rise."""
     along = report.update @ move
-    return float((along < -ROUNDING * (report.lengths * move.norm())).sum())
+    is_against = along < 0
+    lengths = torch.linalg.vector_norm(report.update[is_against], dim=-1)
+    return float((along[is_against] < -ROUNDING * (lengths * move.norm())).sum())
 
 
 def _check_params(params: torch.Tensor, round_index: int) -> None:
@@ -118,9 +120,9 @@ def _check_params(params: torch.Tensor, round_index: int) -> None:
 
 
 def _check_updates(report: Report, cohort: Cohort, round_index: int) -> None:
-    if torch.isfinite(report.lengths).all():
+    if not cohort or torch.isfinite(report.weighted_mean).all():
         return
-    finite = torch.isfinite(report.update).all(-1).numpy(force=True)  # their squares need not be
+    finite = torch.isfinite(report.update).all(-1).numpy(force=True)  # their sum need not be
     if not finite.all():
         lost = np.array(cohort)[~finite].tolist()
         raise DivergenceError(

@@ -59,7 +59,7 @@ def adaptive(
         return ServerState(params, torch.zeros_like(params), torch.full_like(params, hp.tau**2))
 
     def aggregate(server: ServerState, cohort: Cohort, report: Report) -> tuple[ServerState, Info]:
-        mean_update = report.weights @ report.update
+        mean_update = report.weighted_mean
         momentum = hp.beta1 * server.momentum + (1 - hp.beta1) * mean_update
         variance = next_variance(server.variance, mean_update.square())
         # No correction for the zeros that the momentum starts from: the paper has none.

@@ -23,8 +23,7 @@ class FedAvg(Hyperparameters):
 
 def build(hp: FedAvg) -> Method[OnlyParams, OnlyParams, Nothing]:
     def aggregate(server: OnlyParams, cohort: Cohort, report: Report) -> tuple[OnlyParams, Info]:
-        move = report.weights @ report.update
-        return OnlyParams(server.params + hp.server_lr * move), {}
+        return OnlyParams(server.params + hp.server_lr * report.weighted_mean), {}
 
     return Method(
         init_server=parts.only_params,

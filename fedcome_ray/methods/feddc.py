@@ -69,7 +69,7 @@ def build(hp: FedDC) -> Method[ServerState, Received, ClientState]:
 
     def aggregate(server: ServerState, cohort: Cohort, report: Report) -> tuple[ServerState, Info]:
         # By `carry` s_i changes by mean_gradient - s, and h_i by the update.
-        mean_update = report.update.mean(0)
+        mean_update = report.plain_mean
         share = len(cohort) / server.num_clients
         change = share * (report.cohort_gradient - server.gradient)
         drift = server.drift + share * mean_update

@@ -54,7 +54,7 @@ def build(hp: FedDyn) -> Method[ServerState, OnlyParams, ClientState]:
         return ClientState(torch.sub(client.gradient, report.update, alpha=hp.alpha))
 
     def aggregate(server: ServerState, cohort: Cohort, report: Report) -> tuple[ServerState, Info]:
-        mean_update = report.update.mean(0)
+        mean_update = report.plain_mean
         share = len(cohort) / server.num_clients
         correction = server.correction - hp.alpha * share * mean_update
         move = mean_update - correction / hp.alpha

@@ -63,12 +63,12 @@ def build(hp: FedFV) -> Method[ServerState, OnlyParams, Nothing]:
         # A client that takes part again outdates what it sent before.
         memory = select(server.memory, ~torch.isin(server.memory.clients, clients))
         mixing = mitigate_internal(report.gram, report.loss.squeeze(-1), hp.alpha)
-        move = mixing.mean(0).to(updates.dtype) @ updates
+        move = report.weighted_sum(mixing.mean(0))
         if now + 1 - newest >= hp.tau:  # the authors wait until the window is full
             for age in range(oldest, newest - 1, -1):
                 sent = updates if age == 0 else memory.updates[memory.rounds == now - age]
                 move = mitigate_external(move, sent)
-        length, plain_length = move.norm(), updates.mean(0).norm()
+        length, plain_length = move.norm(), report.plain_mean.norm()
         move = move * (plain_length / length if length > NO_DIRECTION * plain_length else 0)
         if oldest > 0:  # the next window reaches back to this round
             recent = select(memory, memory.rounds > now - oldest)

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from fedcome_ray.numerics.geometry import gram_matrix
+from fedcome_ray.numerics.geometry import gram_matrix, weighted_sum
 
 Cohort = tuple[int, ...]
 Info = Mapping[str, float]
@@ -53,7 +53,7 @@ class Report:
         """The mean of the cohort's mean gradients, `[dim]`."""
         longest = self.total_lr.max()  # by which rates may shrink without leaving single precision
         shares = (longest / self.total_lr).squeeze(-1) / len(self.update)
-        return (shares @ self.update) / -longest
+        return self.weighted_sum(shares) / -longest
 
     def add_mean_gradient(self, to: Tensor) -> Tensor:
         """A client vector plus the mean gradient, which is not formed."""
@@ -64,11 +64,20 @@ class Report:
         """Averaging weights of the cohort in proportion to its examples, `[cohort]`, sum 1."""
         return self.num_examples.squeeze(-1) / self.num_examples.sum()
 
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """`weights @ update`, `[dim]`, added up in float64."""
+        return weighted_sum(weights, self.update)
+
     @cached_property
-    def lengths(self) -> Tensor:
-        """Of the cohort's updates, `[cohort]`, computed once."""
-        lengths: Tensor = torch.linalg.vector_norm(self.update, dim=-1)
-        return lengths
+    def weighted_mean(self) -> Tensor:
+        """The cohort's mean update, weighted by examples, `[dim]`, computed once."""
+        return self.weighted_sum(self.weights)
+
+    @property
+    def plain_mean(self) -> Tensor:
+        """The cohort's mean update, to which all clients contribute alike, `[dim]`."""
+        num = len(self.update)
+        return self.weighted_sum(torch.full((num,), 1 / num, dtype=torch.float64))
 
     @cached_property
     def gram(self) -> Tensor:

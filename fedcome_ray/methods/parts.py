@@ -46,5 +46,4 @@ def keep(received: HasParams, client: AnyT, report: Report) -> AnyT:
 
 def average(server: OnlyParams, cohort: Cohort, report: Report) -> tuple[OnlyParams, Info]:
     """The params move by the cohort's mean update, weighted by examples."""
-    move = report.weights @ report.update
-    return OnlyParams(server.params + move), {}
+    return OnlyParams(server.params + report.weighted_mean), {}

@@ -33,7 +33,7 @@ def build(hp: QFFL) -> Method[OnlyParams, OnlyParams, Nothing]:
         # h_k, an upper bound of the curvature of F_k^(q+1) / (q + 1)
         curvature = hp.q * loss ** (hp.q - 1) * slope**2 + hp.lipschitz * loss**hp.q
         shares = (hp.lipschitz * loss**hp.q / curvature.sum()).squeeze(-1)
-        move = shares @ report.update
+        move = report.weighted_sum(shares)
         info = {"largest_share": float(shares.max())}
         return OnlyParams(server.params + move), info
 

@@ -60,7 +60,7 @@ def build(hp: Scaffold) -> Method[ServerState, Received, ClientState]:
         # The change of each c_i needs no upload: by `carry` it is mean_gradient - c.
         share = len(cohort) / server.num_clients
         change = share * (report.cohort_gradient - server.control)
-        move = hp.server_lr * report.update.mean(0)
+        move = hp.server_lr * report.plain_mean
         control = server.control + change
         info = {"control_norm": float(control.norm())}
         return server._replace(params=server.params + move, control=control), info

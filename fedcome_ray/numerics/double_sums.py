@@ -5,7 +5,7 @@ from numba import njit
 from fedcome_ray.numerics.tiles import DOUBLES, SIDE, Doubles, Floats, add_inner_products, starting
 
 WIDTH = 256  # params that are converted at a time: those of a cohort stay in the cache
-STRETCH = 1024  # params that are summed at a time: shorter pieces of rows wait for memory
+STRETCH = 2048  # params that are summed at a time: shorter pieces of rows wait for memory
 
 
 def gram_matrix(
@@ -43,12 +43,23 @@ def _convert(
 def weighted_sum(
     updates: Floats, num_rows: int, dim: int, weights: Doubles, total: Floats, memory: Doubles
 ) -> None:
-    """The rows times their weights, added up one after the other and rounded at the end."""
+    """The rows times their weights, added up one after the other and rounded at the end.
+
+    Four rows are read side by side, since memory answers several requests at a time.
+    """
+    together = num_rows // 4 * 4
     for first in range(0, dim, STRETCH):
         width = min(STRETCH, dim - first)
         for place in range(width):
             memory[place] = 0.0
-        for row in range(num_rows):
+        for row in range(0, together, 4):
+            a, b, c, d = weights[row], weights[row + 1], weights[row + 2], weights[row + 3]
+            of_a = starting(updates, row * dim + first)
+            of_b, of_c, of_d = starting(of_a, dim), starting(of_a, 2 * dim), starting(of_a, 3 * dim)
+            for place in range(width):
+                so_far = memory[place] + a * of_a[place] + b * of_b[place]
+                memory[place] = so_far + c * of_c[place] + d * of_d[place]
+        for row in range(together, num_rows):
             weight, own = weights[row], starting(updates, row * dim + first)
             for place in range(width):
                 memory[place] += weight * own[place]

@@ -21,7 +21,7 @@ _UPDATES = (FLOATS, INTEGER, INTEGER)
 _USES = ("fedcome_ray.numerics.tiles",)
 _GRAM_MATRIX = Function(_MODULE, "gram_matrix", (*_UPDATES, DOUBLES, INTEGER, DOUBLES), _USES)
 _WEIGHTED_SUM = Function(_MODULE, "weighted_sum", (*_UPDATES, DOUBLES, FLOATS, DOUBLES), _USES)
-_WIDTH, _STRETCH, _SIDE = 256, 1024, 4  # of the memory that they use; no tile has a longer side
+_WIDTH, _STRETCH, _SIDE = 256, 2048, 4  # of the memory that they use; no tile has a longer side
 
 _NUMBERS_AT_A_TIME = {"cpu": 400_000}
 """Converted to float64: few enough for the cache, enough for long products."""
@@ -73,22 +73,29 @@ def normalise(gram: Tensor) -> tuple[Floats, Floats]:
 
 def combine(mixing: Tensor, updates: Tensor) -> Tensor:
     """`mixing @ updates`, in the precision of the updates."""
-    if len(mixing) == 1 and _fits_compiled_code(updates):
-        return _compiled_sum(mixing[0], updates).unsqueeze(0)
-    mixing = mixing.to(updates.device)
-    combined = updates.new_empty((len(mixing), updates.shape[1]))
-    for columns, part in _in_doubles(updates):
-        combined[:, columns] = mixing @ part
-    return combined
+    if len(mixing) == 1:
+        return weighted_sum(mixing[0], updates).unsqueeze(0)
+    return _combine_in_doubles(mixing, updates)
 
 
-def _compiled_sum(weights: Tensor, updates: Tensor) -> Tensor:
+def weighted_sum(weights: Tensor, updates: Tensor) -> Tensor:
+    """`weights @ updates`, in the precision of the updates."""
+    if not _fits_compiled_code(updates):
+        return _combine_in_doubles(weights.unsqueeze(0), updates).squeeze(0)
     num, dim = updates.shape
     weights = weights.double().contiguous()
     total, memory = updates.new_empty(dim), weights.new_empty(_STRETCH)
     addresses = weights.data_ptr(), total.data_ptr(), memory.data_ptr()
     _WEIGHTED_SUM(updates.data_ptr(), num, dim, *addresses)
     return total
+
+
+def _combine_in_doubles(mixing: Tensor, updates: Tensor) -> Tensor:
+    mixing = mixing.to(updates.device, torch.float64)
+    combined = updates.new_empty((len(mixing), updates.shape[1]))
+    for columns, part in _in_doubles(updates):
+        combined[:, columns] = mixing @ part
+    return combined
 
 
 def products(updates: Tensor, vector: Tensor) -> Floats:

@@ -4,14 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from fedcome_ray import methods
 from fedcome_ray.clients.rehearsal import random_population
 from fedcome_ray.errors import DivergenceError
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import Round, run_round
-from fedcome_ray.federation.server import Server
+from fedcome_ray.federation.server import ROUNDING, Server, num_opposed
 from fedcome_ray.federation.shards import LocalShards
+from fedcome_ray.methods.method import Report
 from fedcome_ray.trials.run import TrialRun
 
 SIZES = (9, 20, 4, 12, 7, 5)
@@ -100,3 +102,40 @@ def test_params_that_are_not_finite_are_none_to_go_on_with() -> None:
     with pytest.raises(DivergenceError, match=r"round 1: .* not the params"):
         run_round(server, shards)
     assert server.state == before
+
+
+def report_of(update: torch.Tensor) -> Report:
+    ones = torch.ones(len(update), 1)
+    return Report(update, ones, ones, num_examples=torch.arange(1.0, len(update) + 1).unsqueeze(1))
+
+
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, -torch.inf])
+def test_clients_whose_updates_are_not_finite_are_named(number: float) -> None:
+    server, shards = federation(trial_of())
+    update = torch.ones(3, shards.shards[0].model.dim)
+    update[1, 7] = update[2, 0] = number
+    with pytest.raises(DivergenceError, match=r"clients \[3, 5\] are not finite"):
+        server.aggregate((0, 3, 5), report_of(update))
+
+
+def test_updates_as_large_as_numbers_get_are_not_blamed_for_it() -> None:
+    server, shards = federation(trial_of())
+    update = torch.full((3, shards.shards[0].model.dim), 3e38)
+    server.aggregate((0, 3, 5), report_of(update))
+    torch.testing.assert_close(server.params, update[0])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_opposed_are_those_with_an_obtuse_angle_to_the_move(seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    update = torch.randn(20, 40, generator=rng) * 10.0 ** torch.arange(-10, 10).unsqueeze(1)
+    move = torch.randn(40, generator=rng)
+    update[5] = update[6] - move * (update[6] @ move) / (move @ move)  # all but at right angles
+    cosines = torch.nn.functional.cosine_similarity(update.double(), move.double(), dim=1, eps=0)
+    assert num_opposed(report_of(update), move) == int((cosines < -ROUNDING).sum())
+
+
+def test_nobody_is_opposed_to_a_move_that_all_agree_on() -> None:
+    update = torch.rand(4, 40)
+    assert num_opposed(report_of(update), update.mean(0)) == 0
+    assert num_opposed(report_of(update[:0]), torch.zeros(40)) == 0

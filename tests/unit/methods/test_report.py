@@ -49,9 +49,17 @@ def test_inner_products_are_formed_once() -> None:
     assert reports.gram is reports.gram
 
 
-def test_lengths_are_of_the_updates() -> None:
+def test_means_are_of_the_updates() -> None:
     reports = report(5)
-    torch.testing.assert_close(reports.lengths, (reports.update**2).sum(-1).sqrt())
+    exact = reports.update.double()
+    shares = torch.tensor([1, 2, 3, 4, 5]).double() / 15
+    torch.testing.assert_close(reports.weighted_mean.double(), shares @ exact, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(reports.plain_mean.double(), exact.mean(0), rtol=1e-6, atol=1e-7)
+
+
+def test_the_weighted_mean_is_formed_once() -> None:
+    reports = report(5)
+    assert reports.weighted_mean is reports.weighted_mean
 
 
 def test_a_report_is_filled_in_the_memory_given() -> None:

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from fedcome_ray.numerics import geometry
 from tests.processes import answer_of
 
-SIZES = st.tuples(st.integers(1, 11), st.sampled_from([1, 7, 8, 9, 255, 256, 257, 700]))
+SIZES = st.tuples(
+    st.integers(1, 11), st.sampled_from([1, 7, 8, 9, 255, 256, 257, 700, 2047, 2048, 2049, 5000])
+)
 
 
 def updates_of(size: tuple[int, int], seed: int) -> torch.Tensor:
@@ -66,7 +68,7 @@ CODE = """
 import hashlib, json
 import fedcome_ray, torch
 from fedcome_ray.numerics import geometry
-updates = torch.arange(7 * 1001).reshape(7, 1001).sin()
+updates = torch.arange(7 * 3001).reshape(7, 3001).sin()
 parts = geometry.gram_matrix(updates), geometry.combine(torch.ones(1, 7).double() / 3, updates)
 print(json.dumps([hashlib.sha256(part.numpy().tobytes()).hexdigest() for part in parts]))
 """
