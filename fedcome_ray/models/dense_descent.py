@@ -25,8 +25,10 @@ from fedcome_ray.numerics.tiles import (
     as_bits,
     from_bits,
     prefetch,
+    scale_bytes,
     set_product,
     starting,
+    transpose,
 )
 
 # Columns of the table of levels, see `Layout`.
@@ -35,8 +37,8 @@ LINE = 64  # bytes of a line of the cache
 TOGETHER = 48  # examples that are scored at once
 # Of a plain number, Numba would compile each product once more, which takes seconds.
 NO_GAPS, ONE_ROW = np.int64(0), np.int64(1)
+ONE = np.float32(1)
 PART = 96  # units between whose products inputs are asked for: all at once would have to wait
-STRETCH = 64  # params that are unpacked one after the other: memory takes several lines at a time
 LEAST_GAP = 4  # units; what is shorter is computed sooner than left out
 
 
@@ -178,13 +180,18 @@ def _pack(
         panels = starting(packed, _level(levels, number)[WEIGHTS])
         biases = starting(params, below * units)
         for first_unit in range(0, units, LANES):
-            for first in range(0, below, LANES):  # square blocks, which stay in the cache
-                for unit in range(first_unit, min(first_unit + LANES, units)):
-                    lane = starting(panels, unit - first_unit)
-                    for place in range(first, min(first + LANES, below)):
-                        lane[place * LANES] = params[unit * below + place] * factor
-            for unit in range(first_unit, min(first_unit + LANES, units)):
-                panels[below * LANES + unit - first_unit] = biases[unit] * factor
+            num_units = min(LANES, units - first_unit)
+            in_squares = _in_squares(below, num_units)
+            rows = starting(params, first_unit * below)
+            for first in range(0, in_squares, LANES):
+                transpose(
+                    starting(panels, first * LANES), LANES, starting(rows, first), below, factor
+                )
+            for place in range(in_squares, below):
+                for unit in range(num_units):
+                    panels[place * LANES + unit] = rows[unit * below + place] * factor
+            for unit in range(num_units):
+                panels[below * LANES + unit] = biases[first_unit + unit] * factor
             panels = starting(panels, (below + 1) * LANES)
         params = starting(biases, units)
 
@@ -197,15 +204,24 @@ def _unpack(levels: Integers, last_level: int, params: Floats, packed: Floats) -
         panels = starting(packed, _level(levels, number)[WEIGHTS])
         biases = starting(params, below * units)
         for first_unit in range(0, units, LANES):
-            for first in range(0, below, STRETCH):
-                for unit in range(first_unit, min(first_unit + LANES, units)):
-                    lane = starting(panels, unit - first_unit)
-                    for place in range(first, min(first + STRETCH, below)):
-                        params[unit * below + place] = lane[place * LANES]
-            for unit in range(first_unit, min(first_unit + LANES, units)):
-                biases[unit] = panels[below * LANES + unit - first_unit]
+            num_units = min(LANES, units - first_unit)
+            in_squares = _in_squares(below, num_units)
+            rows = starting(params, first_unit * below)
+            for first in range(0, in_squares, LANES):
+                transpose(starting(rows, first), below, starting(panels, first * LANES), LANES, ONE)
+            for place in range(in_squares, below):
+                for unit in range(num_units):
+                    rows[unit * below + place] = panels[place * LANES + unit]
+            for unit in range(num_units):
+                biases[first_unit + unit] = panels[below * LANES + unit]
             panels = starting(panels, (below + 1) * LANES)
         params = starting(biases, units)
+
+
+@njit(error_model="numpy")
+def _in_squares(below: int, num_units: int) -> int:
+    """How many of the units below are in squares of `LANES`, with so many units of a panel."""
+    return below // LANES * LANES if num_units == LANES else 0
 
 
 @njit(error_model="numpy")
@@ -243,8 +259,13 @@ def _fetch(
         values = starting(memory, level[VALUES] + example * level[STRIDE])
         first = batch[example] * units
         if are_bytes:
-            own_pixels = starting(pixels, first)
-            for unit in range(units):
+            own_pixels, whole = starting(pixels, first), units // LANES * LANES
+            for unit in range(0, whole, LANES):
+                scale_bytes(
+                    starting(values, unit), starting(own_pixels, unit),
+                    starting(factor, unit), starting(shift, unit),
+                )  # fmt: skip
+            for unit in range(whole, units):
                 values[unit] = np.float32(own_pixels[unit]) * factor[unit] + shift[unit]
         else:
             own_reals = starting(reals, first)
@@ -521,11 +542,17 @@ def _transpose(memory: Floats, below: Integers, level: Integers) -> None:
     """Weights in panels of the units below: `[panel, unit, below]`."""
     units, rows = level[UNITS], below[UNITS] + 1
     weights, transposed = starting(memory, level[WEIGHTS]), starting(memory, level[TRANSPOSED])
-    for unit in range(units):
-        column = starting(weights, unit // LANES * rows * LANES + unit % LANES)
-        for place in range(below[UNITS]):
-            panel = starting(transposed, place // LANES * units * LANES)
-            panel[unit * LANES + place % LANES] = column[place * LANES]
+    for first_unit in range(0, units, LANES):
+        panel = starting(weights, first_unit * rows)
+        num_units = min(LANES, units - first_unit)
+        in_squares = _in_squares(below[UNITS], num_units)
+        for first in range(0, in_squares, LANES):
+            square = starting(transposed, (first // LANES * units + first_unit) * LANES)
+            transpose(square, LANES, starting(panel, first * LANES), LANES, ONE)
+        for place in range(in_squares, below[UNITS]):
+            column = starting(transposed, (place // LANES * units + first_unit) * LANES)
+            for unit in range(num_units):
+                column[unit * LANES + place % LANES] = panel[place * LANES + unit]
 
 
 @njit(error_model="numpy")

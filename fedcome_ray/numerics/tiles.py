@@ -44,11 +44,40 @@ _INT = ir.IntType(32)
 _LONG = ir.IntType(64)
 
 
-class _Tile:
+class _Vectors:
+    """Emits code that works with vectors of sixteen numbers."""
+
+    def __init__(self, builder: Any) -> None:
+        self.builder = builder
+
+    def splat(self, number: Any) -> Any:
+        """A vector of one number."""
+        unset = ir.Constant(_VECTOR, ir.Undefined)
+        first = self.builder.insert_element(unset, number, _INT(0))
+        return self.shuffle(first, unset, [0] * LANES)
+
+    def shuffle(self, left: Any, right: Any, places: list[int]) -> Any:
+        """Numbers of both, those on the right are counted from `LANES`."""
+        mask = ir.Constant(ir.VectorType(_INT, LANES), places)
+        return self.builder.shuffle_vector(left, right, mask)
+
+    def load(self, floats: Any, place: Any) -> Any:
+        return self.builder.load(self._vector(floats, place), align=4)
+
+    def store(self, vector: Any, floats: Any, place: Any) -> None:
+        self.builder.store(vector, self._vector(floats, place), align=4)
+
+    def _vector(self, floats: Any, place: Any) -> Any:
+        at = self.builder.gep(floats, [place])
+        return self.builder.bitcast(at, _VECTOR.as_pointer())
+
+
+class _Tile(_Vectors):
     """Emits the code of a tile of so many rows and panels."""
 
     def __init__(self, builder: Any, rows: int, panels: int) -> None:
-        self.builder, self._rows, self._panels = builder, rows, panels
+        super().__init__(builder)
+        self._rows, self._panels = rows, panels
         kind = ir.FunctionType(_VECTOR, [_VECTOR] * 3)
         self._fma = cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32")
 
@@ -116,23 +145,6 @@ class _Tile:
 
     def fma(self, factor: Any, other: Any, addend: Any) -> Any:
         return self.builder.call(self._fma, [factor, other, addend])
-
-    def splat(self, number: Any) -> Any:
-        """A vector of one number."""
-        unset = ir.Constant(_VECTOR, ir.Undefined)
-        first = self.builder.insert_element(unset, number, _INT(0))
-        places = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
-        return self.builder.shuffle_vector(first, unset, places)
-
-    def load(self, floats: Any, place: Any) -> Any:
-        return self.builder.load(self._vector(floats, place), align=4)
-
-    def store(self, vector: Any, floats: Any, place: Any) -> None:
-        self.builder.store(vector, self._vector(floats, place), align=4)
-
-    def _vector(self, floats: Any, place: Any) -> Any:
-        at = self.builder.gep(floats, [place])
-        return self.builder.bitcast(at, _VECTOR.as_pointer())
 
 
 Outcome = Callable[[_Tile, Any, Any, Any, Any, Any, Any], Any]
@@ -279,6 +291,54 @@ def add_inner_products(
 
     numbers = types.CPointer(types.float64)
     return types.void(numbers, _PLACE, numbers, numbers, _PLACE, _PLACE), emit
+
+
+@_emitted
+def transpose(
+    typing_context: Any, out: Any, out_row: Any, square: Any, row: Any, factor: Any
+) -> Any:
+    """Write a square of `LANES` rows and columns, times a factor, with rows for columns."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        out, out_row, square, row, factor = arguments
+        vectors, lanes = _Vectors(builder), range(LANES)
+        splat = vectors.splat(factor)
+        rows = [
+            builder.fmul(splat, vectors.load(square, builder.mul(row, _LONG(number))))
+            for number in lanes
+        ]
+        half = LANES // 2
+        while (
+            half
+        ):  # exchange the upper right with the lower left quarters, of ever smaller squares
+            upper = [lane + LANES - half if lane & half else lane for lane in lanes]
+            lower = [lane + LANES if lane & half else lane + half for lane in lanes]
+            for first in [number for number in lanes if not number & half]:
+                pair = rows[first], rows[first + half]
+                rows[first] = vectors.shuffle(*pair, upper)
+                rows[first + half] = vectors.shuffle(*pair, lower)
+            half //= 2
+        for number in lanes:
+            vectors.store(rows[number], out, builder.mul(out_row, _LONG(number)))
+        return context.get_dummy_value()
+
+    return types.void(_FLOATS, _PLACE, _FLOATS, _PLACE, _NUMBER), emit
+
+
+@_emitted
+def scale_bytes(typing_context: Any, out: Any, given: Any, factor: Any, shift: Any) -> Any:
+    """Write `LANES` bytes as numbers, times their factors, plus their shifts."""
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        out, given, factor, shift = arguments
+        vectors, here = _Vectors(builder), _LONG(0)
+        bytes_ = builder.bitcast(given, ir.VectorType(ir.IntType(8), LANES).as_pointer())
+        whole = builder.zext(builder.load(bytes_, align=1), ir.VectorType(_INT, LANES))
+        scaled = builder.fmul(builder.sitofp(whole, _VECTOR), vectors.load(factor, here))
+        vectors.store(builder.fadd(scaled, vectors.load(shift, here)), out, here)
+        return context.get_dummy_value()
+
+    return types.void(_FLOATS, types.CPointer(types.uint8), _FLOATS, _FLOATS), emit
 
 
 @_emitted

@@ -1,6 +1,6 @@
-"""Products in tiles are those of NumPy, of any shape, and nothing beside them is written to."""
+"""What is computed in tiles is what NumPy says, and nothing beside it is written to."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedcome_ray.numerics.machine_code import FLOAT, FLOATS, INTEGER, INTEGERS, Function
+from fedcome_ray.numerics.machine_code import BYTES, FLOAT, FLOATS, INTEGER, INTEGERS, Function
 
 LANES = 16
 ARGUMENTS = (
@@ -18,12 +18,18 @@ ARGUMENTS = (
     *(FLOATS, INTEGER, INTEGER, INTEGER),  # right
     *(INTEGERS, INTEGER),
 )
+
+
+def function(name: str, *arguments: Any) -> Function:
+    used = ("fedcome_ray.numerics.tiles",)
+    return Function("tests.unit.numerics.some_products", name, arguments, used)
+
+
 PRODUCTS = {
-    name: Function(
-        "tests.unit.numerics.some_products", name, ARGUMENTS, ("fedcome_ray.numerics.tiles",)
-    )
-    for name in ("add_product", "add_product_and", "set_product")
+    name: function(name, *ARGUMENTS) for name in ("add_product", "add_product_and", "set_product")
 }
+SCALE_BYTES = function("scale_bytes", FLOATS, BYTES, FLOATS, FLOATS)
+TRANSPOSE = function("transpose", FLOATS, INTEGER, FLOATS, INTEGER, FLOAT)
 UNTOUCHED = 7.0
 
 
@@ -127,3 +133,25 @@ def test_the_bits_of_a_row_do_not_depend_on_the_tile_that_it_is_in(
         for panel in range(panels):
             alone = multiply(row, 1, panel, 1)
             assert alone.tobytes() == together[panel, row].tobytes()
+
+
+@pytest.mark.parametrize("factor", [1.0, -0.3])
+@pytest.mark.parametrize(("out_row", "row"), [(16, 16), (784, 16), (16, 785), (17, 19)])
+def test_a_square_is_transposed(out_row: int, row: int, factor: float) -> None:
+    rng = np.random.default_rng(row)
+    square = rng.normal(size=(LANES, row)).astype(np.float32)
+    out = np.full((LANES, out_row), UNTOUCHED, np.float32)
+    TRANSPOSE(out.ctypes.data, out_row, square.ctypes.data, row, factor)
+    assert np.array_equal(out[:, :LANES], np.float32(factor) * square[:, :LANES].T)
+    assert (out[:, LANES:] == UNTOUCHED).all()
+
+
+def test_bytes_are_scaled_and_rounded_twice() -> None:
+    rng = np.random.default_rng(0)
+    factor, shift = rng.normal(size=(2, LANES)).astype(np.float32)
+    out = np.full(LANES + 1, UNTOUCHED, np.float32)
+    for some in np.arange(256, dtype=np.uint8).reshape(-1, LANES):
+        addresses = (one.ctypes.data for one in (out, some, factor, shift))
+        SCALE_BYTES(*addresses)
+        assert np.array_equal(out[:LANES], some.astype(np.float32) * factor + shift)
+    assert out[LANES] == UNTOUCHED
