@@ -93,7 +93,7 @@ def agree(
         coefficients = np.zeros_like(coefficients)
     elif match_norm:
         coefficients *= plain_length / length
-    direction = geometry.combine(torch.from_numpy(coefficients[None]), updates)[0]
+    direction = geometry.weighted_sum(torch.from_numpy(coefficients), updates)
     along = norms * (cosines @ (coefficients * norms))
     if clamp is not None:
         direction = direction.clamp(-clamp, clamp)

@@ -105,10 +105,11 @@ class Server:
 
 def num_opposed(report: Report, move: torch.Tensor) -> float:
     """Clients whose own update points away from the server's move: their risk is likely to rise."""
-    along = report.update @ move
-    is_against = along < 0
-    lengths = torch.linalg.vector_norm(report.update[is_against], dim=-1)
-    return float((along[is_against] < -ROUNDING * (lengths * move.norm())).sum())
+    along = (report.update @ move).numpy(force=True)
+    rounding = ROUNDING * float(move.norm())
+    # Their lengths one by one: they are few, or would be copied to be computed together.
+    against = np.flatnonzero(along < 0)
+    return float(sum(along[row] < -rounding * float(report.update[row].norm()) for row in against))
 
 
 def _check_params(params: torch.Tensor, round_index: int) -> None:

@@ -11,7 +11,10 @@ from fedcome_ray.numerics.machine_code import Function
 
 
 def is_due(trials: Iterable[Trial]) -> bool:
-    """Whether these trials use functions whose compiled code is not on disk yet."""
+    """Whether these trials use functions whose compiled code is not on disk yet.
+
+    Sums of updates, which all of them need, are compiled within a second: they do not count.
+    """
     entries = {
         entry
         for trial in trials

@@ -17,6 +17,7 @@ from torch import Tensor
 from fedcome_ray.hyperparameters import Hyperparameters
 from fedcome_ray.methods import parts
 from fedcome_ray.methods.method import Cohort, Info, Method, Nothing, OnlyParams, Report
+from fedcome_ray.numerics.geometry import weighted_sum
 
 NO_DIRECTION = 1e-5
 """A mean this much shorter than the plain one is float32 rounding, not a direction to follow."""
@@ -107,7 +108,7 @@ def mitigate_external(move: Tensor, updates: Tensor) -> Tensor:
     conflicts = updates @ move < 0
     if not conflicts.any():
         return move
-    opponent = conflicts.to(move.dtype) @ updates
+    opponent = weighted_sum(conflicts, updates)
     return move - (move @ opponent) / (opponent @ opponent) * opponent
 
 

@@ -66,7 +66,7 @@ def build(hp: FedMDFG) -> Method[ServerState, OnlyParams, Nothing]:
         own_length = geometry.length(common, cosines)
         factor = hp.server_lr * geometry.length(mean, cosines) / own_length if own_length else 0.0
         weights = factor * common / geometry.nonzero(norms)
-        move = geometry.combine(torch.from_numpy(weights[None]), updates)[0]
+        move = geometry.weighted_sum(torch.from_numpy(weights), updates)
         info = {"loss_angle": angle}
         return ServerState(server.params + move, clients, report.update), info
 

@@ -46,7 +46,7 @@ def build(hp: FedMGDAPlus) -> Method[OnlyParams, OnlyParams, Nothing]:
         norms = np.where(norms > 0, norms, 1.0)  # an update of zero stays one
         centre = report.weights.double().numpy(force=True)
         weights = min_norm_weights(gram / np.outer(norms, norms), centre / centre.sum(), hp.epsilon)
-        move = hp.server_lr * report.weighted_sum(torch.from_numpy(weights / norms))
+        move = report.weighted_sum(torch.from_numpy(hp.server_lr * weights / norms))
         info = {"largest_weight": float(weights.max())}
         return OnlyParams(server.params + move), info
 

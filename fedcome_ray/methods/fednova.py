@@ -24,7 +24,7 @@ def build(hp: FedNova) -> Method[OnlyParams, OnlyParams, Nothing]:
     def aggregate(server: OnlyParams, cohort: Cohort, report: Report) -> tuple[OnlyParams, Info]:
         path = report.total_lr.squeeze(-1)  # tau_i lr
         mean_path = report.weights @ path  # tau_eff lr
-        move = mean_path * report.weighted_sum(report.weights / path)
+        move = report.weighted_sum(mean_path * (report.weights / path))
         info = {"mean_path": float(mean_path)}
         return OnlyParams(server.params + move), info
 

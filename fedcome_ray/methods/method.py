@@ -65,7 +65,7 @@ class Report:
         return self.num_examples.squeeze(-1) / self.num_examples.sum()
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
-        """`weights @ update`, `[dim]`, added up in float64."""
+        """`weights @ update`, `[dim]`, of weights `[cohort]`, added up in float64."""
         return weighted_sum(weights, self.update)
 
     @cached_property

@@ -60,6 +60,6 @@ def weighted_move(hp: Weighted, report: Report, weigh: Weighting) -> tuple[torch
     length = geometry.length(weights * norms, cosines)
     if hp.match_norm and length > 0.0:
         weights = weights * (plain_length / length)
-    move = geometry.combine(torch.from_numpy(hp.server_lr * weights[None]), report.update)[0]
+    move = report.weighted_sum(torch.from_numpy(hp.server_lr * weights))
     ratio = length / plain_length if plain_length > 0.0 else 1.0
     return move, {metrics.STEP_RATIO: ratio}

@@ -16,6 +16,7 @@ from numba import njit
 
 from fedcome_ray.numerics.tiles import (
     LANES,
+    SQUARE,
     Bytes,
     Floats,
     Integers,
@@ -37,7 +38,6 @@ LINE = 64  # bytes of a line of the cache
 TOGETHER = 48  # examples that are scored at once
 # Of a plain number, Numba would compile each product once more, which takes seconds.
 NO_GAPS, ONE_ROW = np.int64(0), np.int64(1)
-ONE = np.float32(1)
 PART = 96  # units between whose products inputs are asked for: all at once would have to wait
 LEAST_GAP = 4  # units; what is shorter is computed sooner than left out
 
@@ -183,10 +183,10 @@ def _pack(
             num_units = min(LANES, units - first_unit)
             in_squares = _in_squares(below, num_units)
             rows = starting(params, first_unit * below)
-            for first in range(0, in_squares, LANES):
-                transpose(
-                    starting(panels, first * LANES), LANES, starting(rows, first), below, factor
-                )
+            for lane in range(0, LANES, SQUARE):
+                for first in range(0, in_squares, SQUARE):
+                    square = starting(rows, lane * below + first)
+                    transpose(starting(panels, first * LANES + lane), LANES, square, below, factor)
             for place in range(in_squares, below):
                 for unit in range(num_units):
                     panels[place * LANES + unit] = rows[unit * below + place] * factor
@@ -199,6 +199,7 @@ def _pack(
 @njit(error_model="numpy")
 def _unpack(levels: Integers, last_level: int, params: Floats, packed: Floats) -> None:
     """Params from panels."""
+    one = np.float32(1)
     for number in range(1, last_level + 1):
         below, units = _level(levels, number - 1)[UNITS], _level(levels, number)[UNITS]
         panels = starting(packed, _level(levels, number)[WEIGHTS])
@@ -207,8 +208,10 @@ def _unpack(levels: Integers, last_level: int, params: Floats, packed: Floats) -
             num_units = min(LANES, units - first_unit)
             in_squares = _in_squares(below, num_units)
             rows = starting(params, first_unit * below)
-            for first in range(0, in_squares, LANES):
-                transpose(starting(rows, first), below, starting(panels, first * LANES), LANES, ONE)
+            for lane in range(0, LANES, SQUARE):
+                for first in range(0, in_squares, SQUARE):
+                    square = starting(panels, first * LANES + lane)
+                    transpose(starting(rows, lane * below + first), below, square, LANES, one)
             for place in range(in_squares, below):
                 for unit in range(num_units):
                     rows[unit * below + place] = panels[place * LANES + unit]
@@ -220,8 +223,8 @@ def _unpack(levels: Integers, last_level: int, params: Floats, packed: Floats) -
 
 @njit(error_model="numpy")
 def _in_squares(below: int, num_units: int) -> int:
-    """How many of the units below are in squares of `LANES`, with so many units of a panel."""
-    return below // LANES * LANES if num_units == LANES else 0
+    """How many of the units below are in whole squares with so many units of a panel."""
+    return below // SQUARE * SQUARE if num_units == LANES else 0
 
 
 @njit(error_model="numpy")
@@ -540,19 +543,21 @@ def _add_gradient(
 @njit(error_model="numpy")
 def _transpose(memory: Floats, below: Integers, level: Integers) -> None:
     """Weights in panels of the units below: `[panel, unit, below]`."""
-    units, rows = level[UNITS], below[UNITS] + 1
+    units, rows, one = level[UNITS], below[UNITS] + 1, np.float32(1)
     weights, transposed = starting(memory, level[WEIGHTS]), starting(memory, level[TRANSPOSED])
     for first_unit in range(0, units, LANES):
         panel = starting(weights, first_unit * rows)
         num_units = min(LANES, units - first_unit)
         in_squares = _in_squares(below[UNITS], num_units)
-        for first in range(0, in_squares, LANES):
-            square = starting(transposed, (first // LANES * units + first_unit) * LANES)
-            transpose(square, LANES, starting(panel, first * LANES), LANES, ONE)
-        for place in range(in_squares, below[UNITS]):
-            column = starting(transposed, (place // LANES * units + first_unit) * LANES)
-            for unit in range(num_units):
-                column[unit * LANES + place % LANES] = panel[place * LANES + unit]
+        for lane in range(0, LANES, SQUARE):
+            for first in range(0, in_squares, SQUARE):
+                place = (first // LANES * units + first_unit + lane) * LANES + first % LANES
+                square = starting(panel, first * LANES + lane)
+                transpose(starting(transposed, place), LANES, square, LANES, one)
+        for unit in range(num_units):
+            for place in range(in_squares, below[UNITS]):
+                row = starting(transposed, (place // LANES * units + first_unit + unit) * LANES)
+                row[place % LANES] = panel[place * LANES + unit]
 
 
 @njit(error_model="numpy")

@@ -79,11 +79,13 @@ def combine(mixing: Tensor, updates: Tensor) -> Tensor:
 
 
 def weighted_sum(weights: Tensor, updates: Tensor) -> Tensor:
-    """`weights @ updates`, in the precision of the updates."""
+    """`weights @ updates`, in the precision of the updates; a weight for each of them."""
+    num, dim = updates.shape
+    if weights.shape != (num,):
+        raise ValueError(f"expected {num} weights, got a tensor of shape {[*weights.shape]}")
     if not _fits_compiled_code(updates):
         return _combine_in_doubles(weights.unsqueeze(0), updates).squeeze(0)
-    num, dim = updates.shape
-    weights = weights.double().contiguous()
+    weights = weights.to(updates.device, torch.float64).contiguous()
     total, memory = updates.new_empty(dim), weights.new_empty(_STRETCH)
     addresses = weights.data_ptr(), total.data_ptr(), memory.data_ptr()
     _WEIGHTED_SUM(updates.data_ptr(), num, dim, *addresses)

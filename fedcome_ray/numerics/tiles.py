@@ -45,20 +45,21 @@ _LONG = ir.IntType(64)
 
 
 class _Vectors:
-    """Emits code that works with vectors of sixteen numbers."""
+    """Emits code that works with vectors of so many numbers."""
 
-    def __init__(self, builder: Any) -> None:
-        self.builder = builder
+    def __init__(self, builder: Any, lanes: int = LANES) -> None:
+        self.builder, self._lanes = builder, lanes
+        self._kind = ir.VectorType(ir.FloatType(), lanes)
 
     def splat(self, number: Any) -> Any:
         """A vector of one number."""
-        unset = ir.Constant(_VECTOR, ir.Undefined)
+        unset = ir.Constant(self._kind, ir.Undefined)
         first = self.builder.insert_element(unset, number, _INT(0))
-        return self.shuffle(first, unset, [0] * LANES)
+        return self.shuffle(first, unset, [0] * self._lanes)
 
     def shuffle(self, left: Any, right: Any, places: list[int]) -> Any:
-        """Numbers of both, those on the right are counted from `LANES`."""
-        mask = ir.Constant(ir.VectorType(_INT, LANES), places)
+        """Numbers of two vectors; the places in the right one follow those in the left one."""
+        mask = ir.Constant(ir.VectorType(_INT, self._lanes), places)
         return self.builder.shuffle_vector(left, right, mask)
 
     def load(self, floats: Any, place: Any) -> Any:
@@ -69,7 +70,7 @@ class _Vectors:
 
     def _vector(self, floats: Any, place: Any) -> Any:
         at = self.builder.gep(floats, [place])
-        return self.builder.bitcast(at, _VECTOR.as_pointer())
+        return self.builder.bitcast(at, self._kind.as_pointer())
 
 
 class _Tile(_Vectors):
@@ -293,26 +294,29 @@ def add_inner_products(
     return types.void(numbers, _PLACE, numbers, numbers, _PLACE, _PLACE), emit
 
 
+SQUARE = 16 if _HAS_AVX512 else 8
+"""Rows and columns of what is transposed at once: as much as registers hold."""
+
+
 @_emitted
 def transpose(
     typing_context: Any, out: Any, out_row: Any, square: Any, row: Any, factor: Any
 ) -> Any:
-    """Write a square of `LANES` rows and columns, times a factor, with rows for columns."""
+    """Write a square of `SQUARE` rows and columns, times a factor, with rows for columns."""
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         out, out_row, square, row, factor = arguments
-        vectors, lanes = _Vectors(builder), range(LANES)
+        vectors, lanes = _Vectors(builder, SQUARE), range(SQUARE)
         splat = vectors.splat(factor)
         rows = [
             builder.fmul(splat, vectors.load(square, builder.mul(row, _LONG(number))))
             for number in lanes
         ]
-        half = LANES // 2
-        while (
-            half
-        ):  # exchange the upper right with the lower left quarters, of ever smaller squares
-            upper = [lane + LANES - half if lane & half else lane for lane in lanes]
-            lower = [lane + LANES if lane & half else lane + half for lane in lanes]
+        half = SQUARE // 2
+        # Upper right and lower left quarters change places, then those of each quarter, and so on.
+        while half:
+            upper = [lane + SQUARE - half if lane & half else lane for lane in lanes]
+            lower = [lane + SQUARE if lane & half else lane + half for lane in lanes]
             for first in [number for number in lanes if not number & half]:
                 pair = rows[first], rows[first + half]
                 rows[first] = vectors.shuffle(*pair, upper)

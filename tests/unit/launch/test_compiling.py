@@ -39,7 +39,9 @@ def test_code_that_was_compiled_is_found_on_disk(
     assert not compiling.is_due([PLAIN, FEDCOME])
 
 
-def test_methods_without_compiled_code_do_not_even_look(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trials_that_need_little_compiled_code_do_not_even_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(compiling, "import_module", {}.__getitem__)
     assert not compiling.is_due([PLAIN])
 

@@ -46,6 +46,25 @@ def test_combinations_are_rounded_once(size: tuple[int, int], seed: int) -> None
             assert (np.abs(found - exact[row]) <= allowed).all()
 
 
+@pytest.mark.parametrize("num", [1, 2, 3, 4, 9])
+def test_sums_take_weights_and_updates_of_any_kind(num: int) -> None:
+    updates, weights = updates_of((num, 300), seed=num), torch.rand(num)
+    expected = geometry.weighted_sum(weights.double(), updates)
+    apart = torch.stack((weights, weights), dim=1)[:, 0]
+    assert torch.equal(geometry.weighted_sum(apart, updates), expected)
+    columns = updates.T.contiguous().T
+    torch.testing.assert_close(geometry.weighted_sum(weights, columns), expected)
+    exact = geometry.weighted_sum(weights, updates.double())
+    torch.testing.assert_close(exact.float(), expected)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2,), (7,), (3, 1), (1, 3)])
+def test_a_sum_needs_a_weight_for_each_update(shape: tuple[int, ...]) -> None:
+    for updates in (torch.ones(3, 40), torch.ones(3, 40).double()):
+        with pytest.raises(ValueError, match="expected 3 weights"):
+            geometry.weighted_sum(torch.ones(shape), updates)
+
+
 def test_an_update_that_is_not_finite_spoils_only_its_own_products() -> None:
     updates = updates_of((6, 300), seed=0)
     clean = geometry.gram_matrix(updates)

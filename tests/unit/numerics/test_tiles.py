@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedcome_ray.numerics.machine_code import BYTES, FLOAT, FLOATS, INTEGER, INTEGERS, Function
+from fedcome_ray.numerics.tiles import LANES, SQUARE
 
-LANES = 16
 ARGUMENTS = (
     *(INTEGER, INTEGER, FLOATS, INTEGER, INTEGER),  # what is computed
     *(FLOATS, FLOAT, FLOAT),
@@ -139,11 +139,11 @@ def test_the_bits_of_a_row_do_not_depend_on_the_tile_that_it_is_in(
 @pytest.mark.parametrize(("out_row", "row"), [(16, 16), (784, 16), (16, 785), (17, 19)])
 def test_a_square_is_transposed(out_row: int, row: int, factor: float) -> None:
     rng = np.random.default_rng(row)
-    square = rng.normal(size=(LANES, row)).astype(np.float32)
-    out = np.full((LANES, out_row), UNTOUCHED, np.float32)
+    square = rng.normal(size=(SQUARE, row)).astype(np.float32)
+    out = np.full((SQUARE, out_row), UNTOUCHED, np.float32)
     TRANSPOSE(out.ctypes.data, out_row, square.ctypes.data, row, factor)
-    assert np.array_equal(out[:, :LANES], np.float32(factor) * square[:, :LANES].T)
-    assert (out[:, LANES:] == UNTOUCHED).all()
+    assert np.array_equal(out[:, :SQUARE], np.float32(factor) * square[:, :SQUARE].T)
+    assert (out[:, SQUARE:] == UNTOUCHED).all()
 
 
 def test_bytes_are_scaled_and_rounded_twice() -> None:
