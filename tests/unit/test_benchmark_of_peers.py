@@ -14,7 +14,7 @@ import torch
 from tests import plain_torch
 from tests.benchmarks.peers import environments, examples, plain, summary
 from tests.benchmarks.peers.__main__ import install, main, take_turns
-from tests.benchmarks.peers.measurement import Mark, PeerError, Run, measure, parse, run_of
+from tests.benchmarks.peers.measurement import Mark, PeerError, Run, measure, parse, run_of, warm_up
 from tests.benchmarks.peers.roster import PEERS, Peer
 from tests.benchmarks.peers.task import ROOT, WORKLOADS, Task, Workload
 from tests.benchmarks.processes import offspring
@@ -87,6 +87,18 @@ def test_a_peer_that_hangs_is_stopped_with_all_it_started(tmp_path: Path) -> Non
         os.kill(int((tmp_path / "child").read_text()), 0)
 
 
+def test_a_peer_is_warm_after_its_first_round(tmp_path: Path) -> None:
+    script = f"touch compiled; {GOOD}; touch ended"
+    warm_up(["sh", "-c", script], tmp_path, tmp_path / "log.txt")
+    assert (tmp_path / "compiled").exists()
+    assert not (tmp_path / "ended").exists()
+
+
+def test_a_peer_that_fails_while_it_warms_up_is_told_in_a_line(tmp_path: Path) -> None:
+    with pytest.raises(PeerError, match=r"^ended after 0 rounds: no such model$"):
+        warm_up(["sh", "-c", "echo no such model >&2; exit 1"], tmp_path, tmp_path / "log.txt")
+
+
 def test_orphans_count_and_are_ended_and_others_are_not(tmp_path: Path) -> None:
     burn = "import time\nwhile time.process_time() < 0.3: pass\nopen('done', 'w')\ntime.sleep(600)"
     bystander = subprocess.Popen(["sleep", "600"])
@@ -147,7 +159,8 @@ def test_peers_take_turns_and_go_on_without_one_that_fails(
     pythons = {}
     for name, script in (("ours", GOOD), ("pfl", RAISES), ("plain", GOOD)):
         pythons[name] = tmp_path / name
-        pythons[name].write_text(f"#!/bin/sh\n{script}\n")
+        launches = f"echo {name} >> {tmp_path}/launches"
+        pythons[name].write_text(f"#!/bin/sh\n{launches}; {script}\n")
         pythons[name].chmod(0o755)
     peers = [PEERS[name] for name in (*pythons, "jax_map")]
     errors = {"jax_map": "could not be installed"}
@@ -157,6 +170,8 @@ def test_peers_take_turns_and_go_on_without_one_that_fails(
     turns = [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()]
     expected = ["ours, 1", "pfl, 1", "plain, 1", "ours, 2", "plain, 2"]
     assert turns == [f"small {turn} of 2" for turn in expected]
+    in_turn = [*pythons, *pythons, "ours", "plain"]  # the first time to warm up
+    assert (tmp_path / "launches").read_text().split() == in_turn
 
 
 def test_an_environment_that_cannot_be_made_is_an_error_of_its_peer(tmp_path: Path) -> None:

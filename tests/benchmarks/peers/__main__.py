@@ -4,9 +4,10 @@
 
 FedAvg with all clients in each of 20 rounds, one local epoch of plain SGD, the test set evaluated
 after every round; the same examples, initial params, batch size and learning rate for all. Peers
-take turns, so that a busy machine is unfair to all alike, and medians count. CPU-seconds are of
-all processes of a peer, Ray's own included, between the ends of the first and the last round; wall
-time is from the launch. One thread per process; ours on Ray and Flower have two workers. A peer
+take turns, so that a busy machine is unfair to all alike, and medians count; before the first turn
+each is launched once, since some compile or read what is then kept. CPU-seconds are of all
+processes of a peer, Ray's own included, between the ends of the first and the last round; wall time
+is from the launch. One thread per process; ours on Ray and Flower have two workers. A peer
 whose accuracy is not that of ours, within 3 points, is shown as broken.
 
 Frameworks are installed once, pinned, into environments of their own below .venv/peers, which take
@@ -25,7 +26,7 @@ from pathlib import Path
 
 from fedcome_ray.trials.provenance import provenance
 from tests.benchmarks.peers import environments, examples, summary
-from tests.benchmarks.peers.measurement import PeerError, Run, measure
+from tests.benchmarks.peers.measurement import PeerError, Run, measure, warm_up
 from tests.benchmarks.peers.roster import PEERS, REFERENCE, Peer
 from tests.benchmarks.peers.task import WORKLOADS, Workload
 
@@ -89,19 +90,27 @@ def take_turns(
     repetitions: int,
     logs: Path = environments.FOLDER / "logs",
 ) -> dict[str, list[Run]]:
-    """All peers, then all again; those that fail are noted among the errors and left out."""
+    """All peers, then all again; those that fail are noted among the errors and left out.
+
+    Before they count, each of them is launched once up to the end of its first round.
+    """
     logs.mkdir(parents=True, exist_ok=True)
     runs: dict[str, list[Run]] = {}
-    for repetition in range(1, repetitions + 1):
+    for repetition in range(repetitions + 1):
         for peer in peers:
             if peer.name in errors:
                 continue
             what = (peer.module, peer.form, workload.name, str(path))
             command = [str(pythons[peer.name]), "-m", "tests.benchmarks.peers.adapter", *what]
-            name = f"{workload.name} {peer.name}, {repetition} of {repetitions}"
+            log = logs / f"{workload.name}-{peer.name}.txt"
+            turn = f"{repetition} of {repetitions}" if repetition else "warming up"
+            name = f"{workload.name} {peer.name}, {turn}"
             try:
                 with tempfile.TemporaryDirectory(prefix="peer-") as scratch:
-                    run = measure(command, Path(scratch), logs / f"{workload.name}-{peer.name}.txt")
+                    if repetition == 0:
+                        warm_up(command, Path(scratch), log)
+                        continue
+                    run = measure(command, Path(scratch), log)
             except PeerError as error:
                 errors[peer.name] = str(error)
                 print(f"{name}: {error}", file=sys.stderr)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
+from itertools import islice
 from pathlib import Path
 
 from tests.benchmarks.peers.task import ROOT, ROUNDS
@@ -59,28 +60,65 @@ class Mark:
 
 def measure(command: Sequence[str], scratch: Path, log: Path, patience: float = PATIENCE) -> Run:
     """Launch a peer; what it leaves is in `scratch`, what it says in the log."""
+    with launched(command, scratch, log, patience) as peer, peak_memory(peer.started) as peak:
+        marks = list(follow(peer))
+        with suppress(subprocess.TimeoutExpired):
+            peer.process.communicate(timeout=GRACE)
+    check(peer, marks, ROUNDS, log, patience)
+    return run_of(marks, peak[0])
+
+
+def warm_up(command: Sequence[str], scratch: Path, log: Path, patience: float = PATIENCE) -> None:
+    """The same up to the end of the first round.
+
+    What is read or compiled once on a machine is then in its caches.
+    """
+    with launched(command, scratch, log, patience) as peer:
+        marks = list(islice(follow(peer), 1))
+    check(peer, marks, 1, log, patience)
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A peer under way."""
+
+    process: "subprocess.Popen[str]"
+    started: Offspring
+    begin: float  # when it was launched
+    is_over: threading.Event  # its patience
+
+
+@contextmanager
+def launched(
+    command: Sequence[str], scratch: Path, log: Path, patience: float
+) -> Iterator[Launched]:
+    """A peer, which is ended with all that it started."""
     variables = {**os.environ, **ONE_THREAD, **QUIET, "PYTHONPATH": str(ROOT)}
     begin, pipe = time.perf_counter(), subprocess.PIPE
-    with log.open("w") as errors, offspring() as started, peak_memory(started) as peak:
+    with log.open("w") as errors, offspring() as started:
         process = subprocess.Popen(
             command, cwd=scratch, env=variables, stdin=pipe, stdout=pipe, stderr=errors, text=True
         )
         with limited(patience, started) as is_over:
             try:
-                marks = list(follow(process, started, begin))
-                with suppress(subprocess.TimeoutExpired):
-                    process.communicate(timeout=GRACE)
+                yield Launched(process, started, begin, is_over)
             finally:
                 process.kill()
                 process.wait()
                 started.end()  # who else may hold its pipes
                 process.communicate()
-    if is_over.is_set():
+
+
+def check(
+    peer: Launched, marks: Sequence[Mark], num_rounds: int, log: Path, patience: float
+) -> None:
+    """That a peer which has ended did so many rounds, and did not fail after the last of all."""
+    if peer.is_over.is_set():
         raise PeerError(f"stopped after {patience:.0f} s and {len(marks)} rounds")
-    if process.returncode != 0 or len(marks) < ROUNDS:
+    has_failed = num_rounds == ROUNDS and peer.process.returncode != 0
+    if has_failed or len(marks) < num_rounds:
         said = last_line(log.read_text(errors="replace"))
         raise PeerError(f"ended after {len(marks)} rounds: {said}")
-    return run_of(marks, peak[0])
 
 
 def run_of(marks: Sequence[Mark], peak_bytes: int) -> Run:
@@ -94,8 +132,9 @@ def run_of(marks: Sequence[Mark], peak_bytes: int) -> Run:
     )
 
 
-def follow(process: "subprocess.Popen[str]", started: Offspring, begin: float) -> Iterator[Mark]:
+def follow(peer: Launched) -> Iterator[Mark]:
     """The ends of rounds; the peer waits at each until it is read, so nobody computes then."""
+    process = peer.process
     assert process.stdin is not None
     assert process.stdout is not None
     expected = 1
@@ -106,7 +145,7 @@ def follow(process: "subprocess.Popen[str]", started: Offspring, begin: float) -
         number, accuracy = report
         if number != expected:
             raise PeerError(f"told of round {number} instead of {expected}")
-        yield Mark(number, accuracy, time.perf_counter() - begin, started.cpu_seconds())
+        yield Mark(number, accuracy, time.perf_counter() - peer.begin, peer.started.cpu_seconds())
         if number == ROUNDS:
             return
         expected += 1
