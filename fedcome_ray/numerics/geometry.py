@@ -83,6 +83,8 @@ def weighted_sum(weights: Tensor, updates: Tensor) -> Tensor:
     num, dim = updates.shape
     if weights.shape != (num,):
         raise ValueError(f"expected {num} weights, got a tensor of shape {[*weights.shape]}")
+    if weights.requires_grad or updates.requires_grad:  # compiled code would leave it out
+        raise ValueError("expected tensors without gradients; `weights @ updates` has them")
     if not _fits_compiled_code(updates):
         return _combine_in_doubles(weights.unsqueeze(0), updates).squeeze(0)
     weights = weights.to(updates.device, torch.float64).contiguous()

@@ -65,6 +65,13 @@ def test_a_sum_needs_a_weight_for_each_update(shape: tuple[int, ...]) -> None:
             geometry.weighted_sum(torch.ones(shape), updates)
 
 
+def test_a_sum_that_would_lose_gradients_is_refused() -> None:
+    updates, weights = torch.ones(3, 40), torch.ones(3)
+    for given in ((weights.requires_grad_(), updates), (torch.ones(3), updates.requires_grad_())):
+        with pytest.raises(ValueError, match="`weights @ updates`"):
+            geometry.weighted_sum(*given)
+
+
 def test_an_update_that_is_not_finite_spoils_only_its_own_products() -> None:
     updates = updates_of((6, 300), seed=0)
     clean = geometry.gram_matrix(updates)
