@@ -67,9 +67,9 @@ def test_a_sum_needs_a_weight_for_each_update(shape: tuple[int, ...]) -> None:
 
 def test_a_sum_that_would_lose_gradients_is_refused() -> None:
     updates, weights = torch.ones(3, 40), torch.ones(3)
-    for given in ((weights.requires_grad_(), updates), (torch.ones(3), updates.requires_grad_())):
+    for pair in ((weights.requires_grad_(), updates), (torch.ones(3), updates.requires_grad_())):
         with pytest.raises(ValueError, match="`weights @ updates`"):
-            geometry.weighted_sum(*given)
+            geometry.weighted_sum(*pair)
 
 
 def test_an_update_that_is_not_finite_spoils_only_its_own_products() -> None:
