@@ -110,8 +110,9 @@ def descend(
                     _announce(levels, coming, due, pixels, reals, are_bytes)
                     num_announced += due
                     _add_gradient(
-                        levels, 1, memory, addend, first, last, size, keep, scale, has_addend
-                    )
+                        levels, 1, memory, addend, first, last,
+                        ERRORS, size, keep, scale, has_addend,
+                    )  # fmt: skip
                     first = last
         for place in range(num_weights):
             weights[place] -= origin[place]
@@ -393,25 +394,19 @@ def _add_common_gradient(
     """To the weights of inputs in gaps: the sum of all errors, times the input."""
     if keep == 1 and not has_addend and _are_zeros(levels, memory, bounds, num_gaps):
         return
-    below, level = _level(levels, 0), _level(levels, 1)
-    inputs, common = starting(memory, below[VALUES]), starting(memory, level[COMMON])
-    for unit in range(level[UNITS]):
+    level = _level(levels, 1)
+    common = starting(memory, level[COMMON])
+    for unit in range(-(-level[UNITS] // LANES) * LANES):
         common[unit] = np.float32(0)
     for example in range(size):
         errors = starting(memory, level[ERRORS] + example * level[STRIDE])
         for unit in range(level[UNITS]):
             common[unit] += errors[unit]
-    for panel in range(-(-level[UNITS] // LANES)):
-        place = level[WEIGHTS] + panel * (below[UNITS] + 1) * LANES
-        weights, added = starting(memory, place), starting(addend, place)
-        errors = starting(common, panel * LANES)
-        for gap in range(num_gaps):
-            for unit in range(bounds[2 * gap + 1], bounds[2 * gap + 2]):
-                factor = scale * inputs[unit]
-                for lane in range(unit * LANES, (unit + 1) * LANES):
-                    kept = keep * weights[lane]
-                    kept = kept + added[lane] if has_addend else kept
-                    weights[lane] = kept + factor * errors[lane - unit * LANES]
+    for gap in range(num_gaps):
+        first, last = bounds[2 * gap + 1], bounds[2 * gap + 2]
+        _add_gradient(
+            levels, 1, memory, addend, first, last, COMMON, ONE_ROW, keep, scale, has_addend
+        )
 
 
 @njit(error_model="numpy")
@@ -505,7 +500,9 @@ def _backwards(
         _transpose(memory, below, level)  # before the weights change
         _pass_errors(levels, memory, number, size)
         rows = below[UNITS] + 1
-        _add_gradient(levels, number, memory, addend, 0, rows, size, keep, scale, has_addend)
+        _add_gradient(
+            levels, number, memory, addend, 0, rows, ERRORS, size, keep, scale, has_addend
+        )
 
 
 @njit(error_model="numpy")
@@ -516,16 +513,20 @@ def _add_gradient(
     addend: Floats,
     first: int,
     last: int,
+    column: int,
     size: int,
     keep: Number,
     scale: Number,
     has_addend: bool,
 ) -> None:
-    """To the weights that lead from some units, one of which is always 1, to a level."""
+    """To the weights that lead from some units, one of which is always 1, to a level.
+
+    So many errors are in the memory that the column says.
+    """
     below, level = _level(levels, number - 1), _level(levels, number)
     panel, place = (below[UNITS] + 1) * LANES, level[WEIGHTS] + first * LANES
     weights, panels = starting(memory, place), -(-level[UNITS] // LANES)
-    values, errors = starting(memory, below[VALUES] + first), starting(memory, level[ERRORS])
+    values, errors = starting(memory, below[VALUES] + first), starting(memory, level[column])
     if has_addend:
         add_product_and(
             last - first, panels, weights, LANES, panel, starting(addend, place),

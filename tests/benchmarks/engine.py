@@ -25,6 +25,7 @@ from fedcome_ray import datasets, models
 from fedcome_ray.clients.rehearsal import first_message
 from fedcome_ray.clients.shard import Shard
 from fedcome_ray.console.options import MachineOptions
+from fedcome_ray.datasets.population import Population
 from fedcome_ray.experiments.trial import Trial
 from fedcome_ray.federation.round import run_round
 from fedcome_ray.federation.server import Server
@@ -89,12 +90,20 @@ def main() -> None:
         pool = ShardPool(TrialPlace(NUM_SHARDS, cpus_per_shard=1.0, is_joint=True))
         scaling = {str(num): measure_population(num, pool) for num in POPULATIONS}
         print_scaling(scaling)
-        rounds = measure_rounds(pool, turns=5 if options.quick else 9)
+        trial, population, source = examples_of_peers()
+        rounds = measure_rounds(trial, population, pool, turns=5 if options.quick else 9)
+        rounds["examples"] = source
         print_rounds(rounds)
         results = {w.name: measure(w, pool, turns=3 if options.quick else 5) for w in workloads}
         for name, result in results.items():
             print_result(name, result)
-    corrected = measure_methods(MNIST, turns=5 if options.quick else 9)
+    corrected = {
+        where: measure_methods(*clients, turns=5 if options.quick else 9)
+        for where, clients in {
+            source: (trial, population),
+            "noise": (MNIST.trial, MNIST.population),
+        }.items()
+    }
     print_methods(corrected)
     if options.json:
         found = {**results, "rounds": rounds, "population": scaling, "corrected": corrected}
@@ -190,17 +199,15 @@ def print_result(name: str, result: dict[str, Any]) -> None:
         )
 
 
-def measure_methods(workload: Workload, turns: int) -> dict[str, float]:
+def measure_methods(trial: Trial, population: Population, turns: int) -> dict[str, float]:
     """CPU-seconds of local training by methods that correct gradients, and by one that does not."""
     shards = {
-        name: Shard(
-            workload.trial.model_copy(update={"method": REGISTRY[name].config()}),
-            workload.population,
-        )
+        name: Shard(trial.model_copy(update={"method": REGISTRY[name].config()}), population)
         for name in CORRECTED
     }
-    messages = {name: first_message(shard, workload.num_clients) for name, shard in shards.items()}
-    everybody, costs = tuple(range(workload.cohort_size)), {name: [] for name in CORRECTED}
+    num = population.num_clients
+    messages = {name: first_message(shard, num) for name, shard in shards.items()}
+    everybody, costs = tuple(range(num)), {name: [] for name in CORRECTED}
     for turn in range(turns + 1):
         for name, shard in shards.items():
             train = partial(shard.train, messages[name], everybody, turn)
@@ -209,22 +216,30 @@ def measure_methods(workload: Workload, turns: int) -> dict[str, float]:
     return {name: median(found[1:]) for name, found in costs.items()}
 
 
-def print_methods(costs: dict[str, float]) -> None:
-    print(f"\n{'local training by':28}{'CPU s':>9}{'ratio':>8}")
-    for name, cpu in costs.items():
-        print(f"{name:28}{cpu:9.3f}{cpu / costs['fedavg']:8.2f}")
+def print_methods(corrected: dict[str, dict[str, float]]) -> None:
+    print("\nlocal training, MLP, 100 clients x 600")
+    print(f"{'':28}" + "".join(f"{'CPU s, ' + where:>24}{'ratio':>8}" for where in corrected))
+    for name in CORRECTED:
+        costs = [(own[name], own[name] / own["fedavg"]) for own in corrected.values()]
+        print(f"{name:28}" + "".join(f"{cpu:24.3f}{ratio:8.2f}" for cpu, ratio in costs))
 
 
-def measure_rounds(pool: ShardPool, turns: int) -> dict[str, Any]:
-    """Costs of whole rounds, with evaluation, of what peers are compared on."""
+def examples_of_peers() -> tuple[Trial, Population, str]:
+    """What peers are compared on, and the source of its examples."""
     with tempfile.TemporaryDirectory() as folder:
         path, source = examples.write(WORKLOADS["mnist_full"], Path(folder))
         trial = ours.trial_of(WORKLOADS["mnist_full"], path)
-        population = datasets.load(trial.data)
-        shards: dict[str, Shards] = {
-            "engine": LocalShards(trial, population),
-            "ray": RayShards(trial, share({"all": population})["all"], pool),
-        }
+        return trial, datasets.load(trial.data), source
+
+
+def measure_rounds(
+    trial: Trial, population: Population, pool: ShardPool, turns: int
+) -> dict[str, Any]:
+    """Costs of whole rounds, with evaluation."""
+    shards: dict[str, Shards] = {
+        "engine": LocalShards(trial, population),
+        "ray": RayShards(trial, share({"all": population})["all"], pool),
+    }
     model = models.build(trial.model, population.feature_shape, population.num_classes)
     start = model.init(trial.seed)
     servers = {name: Server(trial, start, population.num_clients) for name in shards}
@@ -234,7 +249,6 @@ def measure_rounds(pool: ShardPool, turns: int) -> dict[str, Any]:
             clock = cpu_seconds if name == "ray" else time.process_time
             costs[name].append(cost_of(partial(run_round, server, shards[name]), clock))
     return {
-        "examples": source,
         # Not the first turn, in which memory is touched for the first time.
         "cpu_seconds": {name: median(one.cpu for one in own[1:]) for name, own in costs.items()},
         "wall_seconds": {name: median(one.wall for one in own[1:]) for name, own in costs.items()},
