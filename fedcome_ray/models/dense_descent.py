@@ -514,7 +514,7 @@ def _add_gradient(
     first: int,
     last: int,
     column: int,
-    size: int,
+    size: int | np.int64,
     keep: Number,
     scale: Number,
     has_addend: bool,
