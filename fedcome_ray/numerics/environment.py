@@ -7,7 +7,8 @@ the number of matrices and by where they lie in memory. Two promises need two se
   conditional numerical reproducibility gives that, at no measurable cost. It is always on.
 - On different machines results are the same, if that is asked for (`--portable`, or the variable
   FEDCOME_PORTABLE for any process). Every library is held to instructions that all processors
-  with AVX2 have.
+  with AVX2 have; code of our own, see `fedcome_ray.numerics.machine_code`, has the same bits on
+  all of them and is not.
 
 Switches are environment variables, which child processes inherit; the libraries read them when
 they are loaded or first called. So this module imports nothing but Python's own library, and the

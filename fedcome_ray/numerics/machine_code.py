@@ -23,6 +23,8 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
+from fedcome_ray.numerics.environment import is_portable
+
 BYTES = ctypes.POINTER(ctypes.c_uint8)
 INTEGERS = ctypes.POINTER(ctypes.c_int64)
 FLOATS = ctypes.POINTER(ctypes.c_float)
@@ -168,10 +170,14 @@ def _source(module: str) -> str:
 
 
 def processor() -> tuple[str, str]:
-    """Name and features of the processor that Numba compiles for."""
+    """Name and features of the processor that is compiled for.
+
+    What Numba is held to by `--portable` does not hold us: sums have one order on every processor.
+    """
     from llvmlite import binding
 
-    name, features = (os.environ.get(f"NUMBA_CPU_{part}") for part in ("NAME", "FEATURES"))
+    wanted = {} if is_portable() else os.environ
+    name, features = (wanted.get(f"NUMBA_CPU_{part}") for part in ("NAME", "FEATURES"))
     return (
         name or binding.get_host_cpu_name(),
         binding.get_host_cpu_features().flatten() if features is None else features,

@@ -7,6 +7,7 @@ import torch
 from numba.core import config
 
 from fedcome_ray.numerics import machine_code
+from fedcome_ray.numerics.environment import portable_switches
 from fedcome_ray.numerics.geometry import _WEIGHTED_SUM as FUNCTION
 from fedcome_ray.numerics.geometry import combine
 
@@ -62,3 +63,11 @@ def test_other_processors_have_other_files(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("NUMBA_CPU_NAME", "haswell")
     monkeypatch.setenv("NUMBA_CPU_FEATURES", "")
     assert FUNCTION.file != here
+
+
+def test_portable_code_is_that_of_this_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = FUNCTION.file
+    for name, value in portable_switches().items():
+        monkeypatch.setenv(name, value)
+    assert FUNCTION.file == here
+    assert sum_of_ones() == 3.0
