@@ -97,12 +97,10 @@ def main() -> None:
         results = {w.name: measure(w, pool, turns=3 if options.quick else 5) for w in workloads}
         for name, result in results.items():
             print_result(name, result)
+    turns = 5 if options.quick else 9
     corrected = {
-        where: measure_methods(*clients, turns=5 if options.quick else 9)
-        for where, clients in {
-            source: (trial, population),
-            "noise": (MNIST.trial, MNIST.population),
-        }.items()
+        source: measure_methods(trial, population, turns),
+        "noise": measure_methods(MNIST.trial, MNIST.population, turns),
     }
     print_methods(corrected)
     if options.json:

@@ -64,7 +64,8 @@ def measure(command: Sequence[str], scratch: Path, log: Path, patience: float = 
         marks = list(follow(peer))
         with suppress(subprocess.TimeoutExpired):
             peer.process.communicate(timeout=GRACE)
-    check(peer, marks, ROUNDS, log, patience)
+    is_done = len(marks) == ROUNDS and peer.process.returncode == 0
+    check(peer, marks, is_done, log, patience)
     return run_of(marks, peak[0])
 
 
@@ -75,7 +76,7 @@ def warm_up(command: Sequence[str], scratch: Path, log: Path, patience: float = 
     """
     with launched(command, scratch, log, patience) as peer:
         marks = list(islice(follow(peer), 1))
-    check(peer, marks, 1, log, patience)
+    check(peer, marks, len(marks) == 1, log, patience)
 
 
 @dataclass(frozen=True)
@@ -109,14 +110,11 @@ def launched(
                 process.communicate()
 
 
-def check(
-    peer: Launched, marks: Sequence[Mark], num_rounds: int, log: Path, patience: float
-) -> None:
-    """That a peer which has ended did so many rounds, and did not fail after the last of all."""
+def check(peer: Launched, marks: Sequence[Mark], is_done: bool, log: Path, patience: float) -> None:
+    """Say how far a peer got, and why no further, if it has not done what it was launched for."""
     if peer.is_over.is_set():
         raise PeerError(f"stopped after {patience:.0f} s and {len(marks)} rounds")
-    has_failed = num_rounds == ROUNDS and peer.process.returncode != 0
-    if has_failed or len(marks) < num_rounds:
+    if not is_done:
         said = last_line(log.read_text(errors="replace"))
         raise PeerError(f"ended after {len(marks)} rounds: {said}")
 
